@@ -15,6 +15,7 @@ from typing import Self
 
 from tests.acceptance.processes import ROOT, STALL_MS, STALLED, tell_stalls
 from tests.server.serving import Client
+from tests.waiting import wait_until
 
 # A server that hangs is killed, and its test fails for want of what it should have said.
 SECONDS_MAX = 300.0
@@ -101,8 +102,7 @@ class Senders:
             thread.start()
 
     def wait_for(self, count: int) -> None:
-        while len(self.acknowledged) < count and any(thread.is_alive() for thread in self._threads):
-            time.sleep(0.001)
+        wait_until(lambda: len(self.acknowledged) >= count or not any(map(threading.Thread.is_alive, self._threads)))
         assert len(self.acknowledged) >= count, self.endings
 
     def join(self) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from tests.acceptance.http_server import RunningServer, running_server
 from tests.acceptance.raw_http import RawAnswer, ask, request
 from tests.kafka.brokers import RawClient
 from tests.kafka.brokers import request as kafka_request
+from tests.waiting import wait_until
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
-SECONDS_MAX = 60
 # What differs from run to run, and what it looks like.
 VARYING = {
     "time": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"),
@@ -65,7 +64,7 @@ class Story:
         self.ask("POST", "/api/queues/orders/messages", {**EXAMPLES["send_messages"].body, "max_deliveries": 1})
         sent = self._latest["message_id"]
         self.ask("POST", "/api/queues/orders/release", {"receipts": [self.receive()], "delay_s": 0})
-        self.wait(lambda: self.ask("GET", f"/api/queues/orders.dead/messages/{sent}").status == 200)
+        wait_until(lambda: self.ask("GET", f"/api/queues/orders.dead/messages/{sent}").status == 200)
 
     def commit(self) -> None:
         """Let a group read the first record of a topic, as a Kafka client does."""
@@ -74,12 +73,6 @@ class Story:
         topic = OffsetCommitRequestTopic(name=TopicName("events"), partitions=(part,))
         with RawClient((host, int(port))) as client:
             client.ask(kafka_request(Api.OFFSET_COMMIT, 8, group_id="readers", member_id="", topics=(topic,)))
-
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        until = time.monotonic() + SECONDS_MAX
-        while not is_so():
-            assert time.monotonic() < until
-            time.sleep(0.02)
 
     def _remember(self, value: Any) -> None:
         for name, each in value.items() if isinstance(value, dict) else ():
@@ -120,12 +113,12 @@ def test_every_example_is_what_a_server_answers(tmp_path: Path) -> None:
         prepared: dict[str, Callable[[], object]] = {
             "ack_message": lambda: (story.ask("POST", "/api/queues/orders/messages", {"data": "x"}), story.receive()),
             "begin_redrive": story.bury,
-            "get_redrive": lambda: story.wait(
+            "get_redrive": lambda: wait_until(
                 lambda: story.ask("GET", "/api/queues/orders.dead/redrive").json["tasks"][0]["state"] == "done"
             ),
             "requeue_message": lambda: [each() for each in (story.receive, story.bury)],
             "list_groups": story.commit,
-            "read_history": lambda: story.wait(
+            "read_history": lambda: wait_until(
                 lambda: len(story.ask("GET", "/api/queues/orders/history").json["rows"]) >= 1
             ),
         }

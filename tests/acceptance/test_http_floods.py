@@ -5,7 +5,6 @@ import contextlib
 import json
 import resource
 import socket
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.acceptance.http_server import RunningServer, running_server
 from tests.acceptance.raw_http import ask, connect, read_answer, request
+from tests.waiting import wait_until
 
 MIB = 1024 * 1024
 REQUEST_BYTES_MAX = 1 * MIB
@@ -127,12 +127,12 @@ def test_a_server_that_may_open_few_files_serves_some_connections_and_keeps_the_
 
 def ask_until_there_is_room(port: int) -> None:
     """Return when the server has noticed that others are gone."""
-    until = time.monotonic() + SECONDS_MAX
-    status = 0
-    while status != 200:
-        assert time.monotonic() < until
+
+    def is_answered() -> bool:
         with connect(port) as connection:
-            status = _status(connection)
+            return _status(connection) == 200
+
+    wait_until(is_answered)
 
 
 def _status(connection: socket.socket) -> int:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli import app
 from tests.certificates import make_certificate
 from tests.cli.servers import Served
+from tests.waiting import wait_until
 
 
 def penstock(*arguments: object, key: str = "", url: str = "") -> Result:
@@ -61,9 +61,7 @@ def test_keys_come_and_go_while_the_server_runs(tmp_path: Path) -> None:
         later = penstock("key", "create", "--name", "r", "--role", "read", "--data", folder).stdout.strip()
         assert penstock("key", "revoke", made["id"], "--data", folder).exit_code == 0
         # The server looks every second, and may have looked between the two. It says when it has seen a change.
-        until = time.monotonic() + 60
-        while penstock("send", "orders", "x", key=made["key"], url=server.url).exit_code != 77:
-            assert time.monotonic() < until
+        wait_until(lambda: penstock("send", "orders", "x", key=made["key"], url=server.url).exit_code == 77)
         assert "keys.changed" in server.errors()
         assert penstock("queue", "list", key=later, url=server.url).exit_code == 0
 

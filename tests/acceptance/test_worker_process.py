@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.client import Queue
 from tests.client.serving import ROOT, Server
-from tests.worker.stage import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 

@@ -3,8 +3,9 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 WAIT_S_MAX = 300
@@ -14,12 +15,9 @@ def test_a_benchmark_that_is_ended_takes_its_folders_with_it(tmp_path: Path) -> 
     command = [sys.executable, "-m", "bench.pipeline", "--rows", "20000000", "--data", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         try:
-            deadline = time.monotonic() + WAIT_S_MAX
-            # Something in the folder: one that is just being made is nobody's yet.
-            while not any(tmp_path.glob("*/*")):
-                assert child.poll() is None, "it ended by itself"
-                assert time.monotonic() < deadline, "it wrote nothing"
-                time.sleep(0.01)
+            # Something in the folder: one that is just being made is not registered for removal yet.
+            wait_until(lambda: any(tmp_path.glob("*/*")) or child.poll() is not None, within_s=WAIT_S_MAX)
+            assert child.poll() is None, "it ended by itself"
             child.send_signal(signal.SIGTERM)
             assert child.wait(WAIT_S_MAX) == 1
         finally:

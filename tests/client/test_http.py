@@ -11,6 +11,7 @@ from penstock.client.caller import Answer, AnswerTooLarge, NotSent, Unanswered
 from penstock.client.http import BODY_BYTES_MAX, HEADER_BYTES_MAX, Address, HttpTransport
 from tests.client.peers import OK, Peer, peer, polite, transport_to
 from tests.ports import HeldPort
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -27,11 +28,7 @@ async def post(transport: HttpTransport, body: bytes) -> Answer:
 
 async def nothing_idle(transport: HttpTransport) -> None:
     """Return when the transport has heard that its connections were closed."""
-    async with asyncio.timeout(60):
-        while True:
-            if not transport._idle:
-                return
-            await asyncio.sleep(0)
+    await eventually(lambda: not transport._idle)
 
 
 async def test_a_connection_is_used_again_and_again() -> None:

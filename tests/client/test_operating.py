@@ -2,24 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 import penstock
 from penstock.client import BadRequest, MessageNotFound, Queue, QueueExists, QueueNotFound, RedriveNotFound
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
-
-
-async def until(ask: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until it is so: for what happens in the background of a server."""
-    async with asyncio.timeout(60):
-        while True:
-            if await ask():
-                return
-            await asyncio.sleep(0.02)
 
 
 async def _holds(queue: Queue, count: int) -> bool:
@@ -130,7 +121,7 @@ async def test_dead_letters_are_requeued_and_redriven(url: str, name: str) -> No
         await queue.send_many([b"%d" % number for number in range(5)])
         batch = await queue.receive(limit=5)
         assert all(await batch.release("broken"))
-        await until(lambda: _holds(dead, 5))
+        await eventually(lambda: _holds(dead, 5))
         letter = await dead.receive()
         assert letter is not None
         assert (letter.last_error, letter.origin_queue) == ("broken", name)
@@ -140,7 +131,7 @@ async def test_dead_letters_are_requeued_and_redriven(url: str, name: str) -> No
         dry = await dead.redrive(dry_run=True)
         assert (dry.dry_run, dry.moved_total) == (True, 4)
         task = await dead.redrive(message_ids=[batch[1].id, batch[2].id])
-        await until(lambda: _has_ended(dead, task.task_id))
+        await eventually(lambda: _has_ended(dead, task.task_id))
         task = await dead.redrive_task(task.task_id)
         assert (task.state, task.moved) == ("done", {name: 2})
         assert task.task_id in [each.task_id for each in await dead.redrive_tasks()]
@@ -158,7 +149,7 @@ async def test_the_history_says_what_became_of_settled_messages(url: str, name: 
         ids = await queue.send_many([b"a", b"b"])
         await (await queue.receive(limit=2)).ack()
         # It is written in the background.
-        await until(lambda: _has_history(queue, 2))
+        await eventually(lambda: _has_history(queue, 2))
         page = await queue.history(since=0.0)
         assert [(row.message_id, row.outcome) for row in page.rows] == [(each, "acked") for each in ids]
         assert (await queue.history(offset=page.next_offset)).rows == []

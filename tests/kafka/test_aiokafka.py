@@ -11,6 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import MessageSizeTooLargeError
 
 from tests.kafka.brokers import Broker
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 WAIT_S = 60.0
@@ -95,13 +96,13 @@ async def test_a_waiting_fetch_is_woken_at_once_by_a_record(broker: Broker, topi
 
 async def shares(readers: list[AIOKafkaConsumer], partitions: int) -> None:
     """Wait until each partition is read by exactly one member, and each member has its share."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            held = [each.assignment() for each in readers]
-            whole = sorted(place.partition for each in held for place in each)
-            if whole == list(range(partitions)) and all(len(each) >= partitions // len(readers) for each in held):
-                return
-            await asyncio.sleep(0.05)
+
+    def are_shared() -> bool:
+        held = [each.assignment() for each in readers]
+        whole = sorted(place.partition for each in held for place in each)
+        return whole == list(range(partitions)) and all(len(each) >= partitions // len(readers) for each in held)
+
+    await eventually(are_shared, within_s=WAIT_S)
 
 
 async def test_members_of_a_group_share_partitions_as_they_come_go_and_die(

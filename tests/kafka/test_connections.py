@@ -16,6 +16,7 @@ from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
 from penstock.telemetry import LogEvent
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 WAIT_S = 60.0
@@ -118,12 +119,18 @@ async def connected(stage: Stage) -> AsyncIterator[Client]:
         writer.close()
 
 
+async def turns() -> None:
+    """Let the server, which runs on this loop, read and begin all that it would."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 async def test_a_request_begins_when_the_one_before_it_is_answered() -> None:
     async with staged() as stage, connected(stage) as client:
         for body in (b"wait 1", b"2", b"3"):
             client.send(body)
         await stage.until_begun(1)
-        await asyncio.sleep(0.02)
+        await turns()
         assert stage.begun == [b"wait 1"]
         stage.gate.set()
         assert [await client.answer() for _ in range(3)] == [b"<wait 1>", b"<2>", b"<3>"]
@@ -145,7 +152,7 @@ async def test_no_more_produce_requests_overlap_than_may() -> None:
         for number in range(5):
             client.send(b"wait %d" % number, Api.PRODUCE)
         await stage.until_begun(2)
-        await asyncio.sleep(0.02)
+        await turns()
         assert len(stage.begun) == 2
         stage.gate.set()
         assert [await client.answer() for _ in range(5)] == [b"<wait %d>" % number for number in range(5)]
@@ -179,7 +186,7 @@ async def test_a_flood_after_a_frame_that_is_none_is_not_read() -> None:
         client.send(b"wait 1")
         client.writer.write(b"\xff\xff\xff\xff" + bytes(300_000))
         await stage.until_begun(1)
-        await asyncio.sleep(0.05)
+        await turns()
         stage.gate.set()
         assert await client.answer() == b"<wait 1>"
         assert await client.is_closed()
@@ -202,7 +209,7 @@ async def test_nothing_is_read_while_many_requests_wait() -> None:
         for _ in range(200):
             client.send(bytes(60_000))
         await stage.until_begun(1)
-        await asyncio.sleep(0.05)
+        await turns()
         (connection,) = stage.listener.shared.connections
         # The last one arrived with what was read before it was known that it is too many.
         assert len(connection._waiting) <= 4
@@ -217,7 +224,7 @@ async def test_what_all_connections_hold_together_is_bounded() -> None:
             for _ in range(30):
                 client.send(b"wait" + bytes(60_000))
         await stage.until_begun(1)
-        await asyncio.sleep(0.05)
+        await turns()
         assert stage.listener.shared.budget.held_bytes < 500_000
         stage.gate.set()
         for client in (first, second):
@@ -240,12 +247,11 @@ async def test_a_connection_that_keeps_the_server_waiting_is_closed(limit: str) 
 
 async def arrived(stage: Stage, size: int) -> Connection:
     """Return the first connection that so many bytes have come by."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            for connection in stage.listener.shared.connections:
-                if connection._arrived_bytes >= size:
-                    return connection
-            await asyncio.sleep(0)
+    connections = stage.listener.shared.connections
+    found: Connection = await eventually(
+        lambda: next((each for each in connections if each._arrived_bytes >= size), None)
+    )
+    return found
 
 
 @pytest.mark.parametrize("is_behind_another", [False, True])
@@ -294,9 +300,7 @@ async def test_what_has_arrived_of_all_requests_together_is_bounded() -> None:
             assert await another.answer() == b"<one>"
         for client in clients:
             client.writer.close()
-        async with asyncio.timeout(WAIT_S):
-            while budget.held_bytes:  # noqa: ASYNC110 - nothing tells it.
-                await asyncio.sleep(0)
+        await eventually(lambda: not budget.held_bytes)
 
 
 async def test_answers_before_a_request_that_is_shed_are_given() -> None:
@@ -304,9 +308,7 @@ async def test_answers_before_a_request_that_is_shed_are_given() -> None:
         client.send(b"wait 1")
         await stage.until_begun(1)
         client.writer.write((1_000_000).to_bytes(4, "big") + bytes(300_000))
-        async with asyncio.timeout(WAIT_S):
-            while not stage.listener.shared.budget.shed:  # noqa: ASYNC110 - nothing tells it.
-                await asyncio.sleep(0)
+        await eventually(lambda: stage.listener.shared.budget.shed)
         stage.gate.set()
         assert await client.answer() == b"<wait 1>"
         assert await client.is_closed()
@@ -350,14 +352,10 @@ async def test_answers_get_small_while_much_is_unread() -> None:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         for _ in range(20):
             client.send(b"large")
-        async with asyncio.timeout(WAIT_S):
-            while not shared.unread_bytes:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.01)
+        await eventually(lambda: shared.unread_bytes)
         assert {each.fetched_bytes_max for each in shared.connections} == {max(0, 1_000_000 - shared.unread_bytes)}
         client.writer.transport.abort()
-        async with asyncio.timeout(WAIT_S):
-            while shared.unread_bytes:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not shared.unread_bytes)
 
 
 async def test_connections_beyond_the_limit_are_turned_away() -> None:
@@ -399,7 +397,7 @@ async def test_a_server_told_twice_to_stop_does_not_wait() -> None:
         await stage.until_begun(1)
         hurry = asyncio.Event()
         draining = asyncio.gather(stage.listener.drain(3_600, hurry))
-        await asyncio.sleep(0.01)
+        await turns()
         hurry.set()
         assert [*await asyncio.wait_for(draining, WAIT_S)] == [1]
         assert await producer.is_closed()

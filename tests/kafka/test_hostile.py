@@ -1,6 +1,5 @@
 """What a stranger may do to a server: cost it a connection, and nothing else."""
 
-import time
 from pathlib import Path
 from random import Random
 
@@ -82,7 +81,7 @@ def test_an_announced_frame_that_never_comes_costs_little(broker: Broker) -> Non
         before = memory_kib(broker)
         for client in clients:
             client.socket.sendall((16 * 1024 * 1024).to_bytes(4, "big") + b"x")
-        time.sleep(0.2)
+        # Answered after the frames that arrived before it were looked at.
         assert is_well(broker)
         assert memory_kib(broker) - before < 40 * 1024
     finally:

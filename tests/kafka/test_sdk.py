@@ -12,6 +12,7 @@ from penstock.client.topics.record import ATTEMPTS_HEADER, ERROR_HEADER, OFFSET_
 from penstock.client.topics.topic import Topic
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -130,9 +131,7 @@ async def test_members_of_a_group_share_its_partitions_and_take_over(broker: Bro
         await asyncio.wait([bob])
         seen["ann"].clear()
         await feed({"ann"})
-        async with asyncio.timeout(60):
-            while len(values) < number:  # noqa: ASYNC110 - It is as good as an event, in a test.
-                await asyncio.sleep(0.02)
+        await eventually(lambda: len(values) >= number)
         ann.cancel()
         await asyncio.wait([ann])
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from penstock.pipeline.spark import write_package
 from tests.docs.serving import server
 from tests.pipeline import clusters
 from tests.pipeline.cluster_job import COPIES
+from tests.waiting import wait_until
 
 JOB = Path(__file__).with_name("cluster_job.py")
 PACKAGE = "penstock.zip/penstock/__init__.py"
@@ -53,10 +53,7 @@ def make_history(url: str) -> None:
             message.reject("no such address")
         for message in batch[BURIED:]:
             message.ack()
-        ends_at = time.monotonic() + PATIENCE_S
-        while len(orders.history().rows) < ACKED + BURIED:
-            assert time.monotonic() < ends_at, "the history does not follow"
-            time.sleep(0.1)
+        wait_until(lambda: len(orders.history().rows) >= ACKED + BURIED, within_s=PATIENCE_S)
 
 
 def submitted(site: Site, master: str, queue: str) -> dict[str, Any]:

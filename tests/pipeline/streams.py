@@ -5,9 +5,12 @@ to live with it, too). A query whose planner was late has read nothing, and is s
 """
 
 import time
+from functools import partial
 
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tests.waiting import wait_until
 
 STREAM_S_MAX = 600
 _LATE = "Python worker failed to connect back"
@@ -18,13 +21,15 @@ def begun(writer: DataStreamWriter, out: str) -> StreamingQuery:
     deadline = time.monotonic() + STREAM_S_MAX
     while True:
         query = writer.start(out)
-        while query.isActive and query.lastProgress is None:
-            assert time.monotonic() < deadline, query.status
-            time.sleep(0.01)
+        wait_until(partial(_has_done_a_batch_or_ended, query), within_s=STREAM_S_MAX)
         failure = query.exception()
         if failure is None or _LATE not in str(failure):
             return query
         assert time.monotonic() < deadline, failure
+
+
+def _has_done_a_batch_or_ended(query: StreamingQuery) -> bool:
+    return query.lastProgress is not None or not query.isActive
 
 
 def run(writer: DataStreamWriter, out: str) -> StreamingQuery:

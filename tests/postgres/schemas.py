@@ -1,7 +1,6 @@
 """An empty schema for each test, without making one: what the test before has left is removed."""
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -10,12 +9,13 @@ import psycopg
 from penstock.store.postgres import migrate
 from penstock.store.postgres.database import Database, PostgresSettings
 from tests.postgres.servers import shared_server
+from tests.postgres.waiting import is_found
+from tests.waiting import eventually, wait_until
 
 _TABLES = (
     "ready", "marked", "leased", "lease", "line", "tenant", "tenant_held", "dedup", "sender", "sent", "operation",
     "escalation", "history", "redrive", "queue_lock", "server", "room", "purge",
 )  # fmt: skip
-_ALONE_S = 0.002
 # Who has left is noticed by the database a moment later; a test that waits longer for it has failed.
 _LEFT_S_MAX = 60.0
 # Every store that is there has one.
@@ -83,18 +83,16 @@ def _begin_history_again(connection: psycopg.Connection) -> None:
 
 
 def _wait_until_all_have_left(connection: psycopg.Connection) -> None:
-    until = time.monotonic() + _LEFT_S_MAX
-    while connection.execute(_PRESENT).fetchone() is not None:
-        assert time.monotonic() < until, "a store of another test is still there"
-        time.sleep(_ALONE_S)
+    # A store of another test may have been left behind.
+    wait_until(lambda: connection.execute(_PRESENT).fetchone() is None, within_s=_LEFT_S_MAX)
 
 
 async def until_alone(settings: PostgresSettings) -> None:
     """Return when the database has noticed that no store is there any more."""
-    present = _PRESENT.replace("penstock.", f"{settings.schema}.").encode()
-    async with (
-        asyncio.timeout(_LEFT_S_MAX),
-        await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection,
-    ):
-        while await (await connection.execute(present)).fetchone() is not None:  # noqa: ASYNC110 - nothing says so.
-            await asyncio.sleep(_ALONE_S)
+    present = _PRESENT.replace("penstock.", f"{settings.schema}.")
+    async with await psycopg.AsyncConnection.connect(settings.url, autocommit=True) as connection:
+
+        async def is_alone() -> bool:
+            return not await is_found(connection, present)
+
+        await eventually(is_alone, within_s=_LEFT_S_MAX)

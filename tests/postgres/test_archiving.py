@@ -22,6 +22,7 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import shared_server
 from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import EPOCH_MS, SimClock, SimDice
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -133,9 +134,11 @@ async def test_every_store_settles_into_the_newest_period_whoever_leads(monkeypa
         await one.create("orders", QueueSettings())
         for period in (2, 3, 4):
             clock.advance_ms(DAY_MS)
-            async with asyncio.timeout(60):
-                while {one._burying.period, other._burying.period} != {period}:  # noqa: ASYNC110 - nobody says so.
-                    await asyncio.sleep(0.01)
+
+            def has_begun(period: int = period) -> bool:
+                return {one._burying.period, other._burying.period} == {period}
+
+            await eventually(has_begun)
         await one.trim_history(0, before=0)
         for store in (one, other):
             await store.send("orders", Drafts(bodies=[b"a"]))

@@ -17,6 +17,7 @@ from penstock.store.postgres.database import PLANS
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.waiting import until_waited_for
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -106,9 +107,7 @@ async def test_few_of_many_transactions_carry_a_notification_and_all_are_heard_o
                 assert each.payload.endswith(":orders")
             await listener.close()
         # What was heard may have been of the others: then this one is still to be told of.
-        async with asyncio.timeout(60):
-            while store._presence._running:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.05)
+        await eventually(lambda: not store._presence._running)
 
 
 async def test_others_go_on_while_a_change_of_the_queue_waits_for_an_open_transaction() -> None:

@@ -12,6 +12,7 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import opened
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -49,8 +50,11 @@ async def test_what_is_much_is_counted_behind_those_who_ask(monkeypatch: pytest.
         await store.send("orders", Drafts(bodies=[b""] * 10))
         assert sum((await store.counts("orders")).ready) == 10
         await store.send("orders", Drafts(bodies=[b""] * 10))
-        while sum((await store.counts("orders")).ready) != 20:  # noqa: ASYNC110 - it is counted when it is counted.
-            await asyncio.sleep(0.001)
+
+        async def are_counted() -> bool:
+            return sum((await store.counts("orders")).ready) == 20
+
+        await eventually(are_counted)
 
 
 async def test_queues_are_described_together_whatever_is_in_them() -> None:

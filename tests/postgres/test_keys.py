@@ -1,7 +1,6 @@
 """API keys of a database: all its servers share them, also behind a pooler."""
 
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from penstock.cli import app
 from tests.cli.servers import Served
 from tests.postgres.poolers import Pooler, needs_pgbouncer
 from tests.postgres.servers import shared_server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 WAIT_S = 60.0
@@ -57,9 +57,7 @@ def status(server: Served, text: str | None = None) -> int:
 
 
 def wait_until_refused(server: Served, text: str | None = None) -> None:
-    until = time.monotonic() + WAIT_S
-    while status(server, text) != 401:
-        assert time.monotonic() < until
+    wait_until(lambda: status(server, text) == 401, within_s=WAIT_S)
 
 
 def test_a_key_made_for_a_database_closes_all_its_servers_and_revoking_it_reaches_all(tmp_path: Path, dsn: str) -> None:

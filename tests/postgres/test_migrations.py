@@ -21,8 +21,9 @@ from penstock.store.postgres.statements import migrations, read
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
-from tests.postgres.waiting import until_waited_for
+from tests.postgres.waiting import is_found, until_waited_for
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -174,10 +175,9 @@ async def test_nobody_waits_for_a_migration_that_waits_for_a_backup(monkeypatch:
         # The last statement of a try that gave way is who it gave way to.
         waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_locks AS held%'"
         waits += " AND pid <> pg_backend_pid()"
+        # It has tried, and has given way.
+        await eventually(lambda: is_found(other, waits))
         async with asyncio.timeout(60):
-            # It has tried, and has given way.
-            while await (await other.execute(waits)).fetchone() is None:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.01)
             await other.execute("SELECT * FROM penstock.queue")
         await backup.rollback()
         await (await migrating).close()

@@ -24,6 +24,7 @@ from tests.conformance.stores import STORIES, InPostgres, Story, play
 from tests.postgres.poolers import Pooler, needs_pgbouncer
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.real_time, needs_pgbouncer]
 
@@ -101,12 +102,8 @@ async def test_more_programs_than_connections_share_a_pool(pooler: Pooler, dsn: 
         assert (await first.counts("orders")).live == 0
     # No lock stays with a connection that is somebody else's next; and there are no more of them than the pool has. One
     # that was ended in the middle of something is there for a moment yet, with what it holds.
-    async with (
-        asyncio.timeout(60),
-        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection,
-    ):
-        while not await _is_true(connection, _SETTLED):  # noqa: ASYNC110 - nobody says so.
-            await asyncio.sleep(0.01)
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await eventually(lambda: _is_true(connection, _SETTLED))
 
 
 # No more connections than those of the pool, and the one that asks.
@@ -158,10 +155,12 @@ async def test_dead_letters_are_sent_back_from_behind_a_pooler(
         task = await dead.redrive()
         again = await orders.receive(wait_s=60)
         assert again is not None
-        async with asyncio.timeout(60):
-            # It is counted a moment after it can be received.
-            while (await dead.redrive_task(task.task_id)).moved_total != 1:  # noqa: ASYNC110 - nobody says so.
-                await asyncio.sleep(0.01)
+
+        async def is_counted() -> bool:
+            return (await dead.redrive_task(task.task_id)).moved_total == 1
+
+        # It is counted a moment after it can be received.
+        await eventually(is_counted)
 
 
 async def test_a_transaction_of_ones_own_goes_through_the_pooler(

@@ -22,6 +22,7 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.maps import opened
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -107,18 +108,19 @@ async def servers() -> AsyncIterator[Servers]:
 
 async def moved(redrives: Redrives, task_id: str, count: int) -> None:
     """Return when a redrive has moved so many, as a server sees it."""
-    async with asyncio.timeout(60):
-        while (await redrives.look(DEAD, task_id)).moved_total < count:  # noqa: ASYNC110 - nobody says so.
-            await asyncio.sleep(0.01)
+
+    async def has_moved() -> bool:
+        return (await redrives.look(DEAD, task_id)).moved_total >= count
+
+    await eventually(has_moved)
 
 
 async def ended(redrives: Redrives, task_id: str) -> State:
-    async with asyncio.timeout(60):
-        while True:
-            task = await redrives.look(DEAD, task_id)
-            if task.ended_at_ms is not None:
-                return task.state
-            await asyncio.sleep(0.01)
+    async def has_ended() -> bool:
+        return (await redrives.look(DEAD, task_id)).ended_at_ms is not None
+
+    await eventually(has_ended)
+    return (await redrives.look(DEAD, task_id)).state
 
 
 async def test_every_server_of_a_database_sees_a_redrive_and_how_far_it_is() -> None:
@@ -209,9 +211,7 @@ async def test_a_server_that_was_taken_for_gone_leaves_its_redrive_to_the_other(
             # It is not heard any more but when it notes a step.
             monkeypatch.setattr("penstock.broker.redrives.BEAT_S", 3_600)
             await moved(first, task.id, 1)
-            async with asyncio.timeout(60):
-                while not (held := await store.redrives.hold(runner=1, now_ms=2**60, takes_over=True)):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            held = await eventually(lambda: store.redrives.hold(runner=1, now_ms=2**60, takes_over=True))
             assert task.running is not None
             await asyncio.wait([task.running])
             # At most the step it was in has gone beyond what the other one was told.
@@ -259,9 +259,7 @@ async def test_a_step_that_the_database_does_not_note_is_noted_later() -> None:
             with psycopg.connect(here.settings.url, autocommit=True) as connection:
                 # Nothing else runs here until it is away: it has not made a step.
                 connection.execute("ALTER TABLE penstock.redrive RENAME TO away")
-                async with asyncio.timeout(60):
-                    while not task.moved_total:  # noqa: ASYNC110 - nobody says so.
-                        await asyncio.sleep(0.01)
+                await eventually(lambda: task.moved_total)
                 connection.execute("ALTER TABLE penstock.away RENAME TO redrive")
             assert await ended(second, task.id) is State.DONE
             assert (await second.look(DEAD, task.id)).moved == {"orders": 4}

@@ -15,8 +15,9 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import Stage, opened
 from tests.postgres.rooms import wrong_rooms
 from tests.postgres.schemas import empty_schema
-from tests.postgres.waiting import WAIT_S, until_waited_for
+from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real_time
 
@@ -27,7 +28,7 @@ _NONE = (0, 0, 0, 0, 0)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders wait for each other here for as long as a busy machine takes, and are not refused for that."""
-    monkeypatch.setattr("penstock.store.postgres.database._LOCK_TIMEOUT", ("lock_timeout", f"{WAIT_S}s"))
+    monkeypatch.setattr("penstock.store.postgres.database._LOCK_TIMEOUT", ("lock_timeout", f"{PATIENCE_S}s"))
 
 
 async def accepted(store: QueueStore, batches: list[int]) -> int:

@@ -30,6 +30,7 @@ from penstock.store.postgres.vitals import watching
 from tests.postgres.falling_silent import Relay, relayed
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -113,13 +114,15 @@ async def test_calls_end_when_a_database_falls_silent_and_go_on_when_it_is_back(
 
         far.relay.speak()
         far.notice_after(_PATIENCE_S)
-        async with asyncio.timeout(_SECONDS_MAX):
-            while True:
-                try:
-                    await store.send("orders", Drafts(bodies=[b"after"]))
-                    break
-                except Silent:
-                    await asyncio.sleep(0.1)
+
+        async def is_sent() -> bool:
+            try:
+                await store.send("orders", Drafts(bodies=[b"after"]))
+            except Silent:
+                return False
+            return True
+
+        await eventually(is_sent, within_s=_SECONDS_MAX)
         delivery = await store.lease("orders", want=100)
         assert delivery is not None
         assert [bytes(body) for body in delivery.bodies] == [b"before", b"after"]
@@ -164,8 +167,7 @@ async def test_a_call_that_takes_long_is_not_taken_for_lost() -> None:
                 sending = tasks.create_task(far.store.send("orders", Drafts(bodies=[b"b"])))
                 # It is asked after more than once meanwhile, each time over a new connection; the third time, what
                 # the second one found is known.
-                while far.relay.connections < asked + 3:  # noqa: ASYNC110 - nobody says so.
-                    await asyncio.sleep(0.05)
+                await eventually(lambda: far.relay.connections >= asked + 3, within_s=_SECONDS_MAX)
                 assert not sending.done()
                 await other.rollback()
             assert len(sending.result()) == 1
@@ -210,13 +212,9 @@ async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back(monkey
     settings = empty_schema()
     async with relayed(settings.url, connect_s=_HASTE_S) as (relay, url), watching(url, settings.schema) as look:
         relay.fall_silent()
-        async with asyncio.timeout(_SECONDS_MAX):
-            while look().is_answering:  # noqa: ASYNC110 - nobody tells, as with a real outage.
-                await asyncio.sleep(0.05)
+        await eventually(lambda: not look().is_answering, within_s=_SECONDS_MAX)
         relay.speak()
-        async with asyncio.timeout(_SECONDS_MAX):
-            while not look().is_answering:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await eventually(lambda: look().is_answering, within_s=_SECONDS_MAX)
 
 
 async def test_a_kept_connection_that_was_forgotten_is_not_lent(monkeypatch: pytest.MonkeyPatch) -> None:

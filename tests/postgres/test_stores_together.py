@@ -19,6 +19,7 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema, until_alone
 from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -268,10 +269,8 @@ async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> No
         assert await first._presence._leads()
         assert not await second._presence._leads()
         await first.close()
-        async with asyncio.timeout(60):
-            # The database notices by itself that the first one has gone.
-            while not await second._presence._leads():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        # The database notices by itself that the first one has gone.
+        await eventually(second._presence._leads)
 
 
 async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep(

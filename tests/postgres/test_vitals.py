@@ -5,8 +5,9 @@ import asyncio
 import psycopg
 import pytest
 
-from penstock.store.postgres.vitals import read_vitals, watching
+from penstock.store.postgres.vitals import Vitals, read_vitals, watching
 from tests.postgres.servers import Server, shared_server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -23,13 +24,13 @@ async def test_the_oldest_snapshot_and_its_process_are_named() -> None:
         await connection.execute("DELETE FROM public.kept WHERE number <= 4")
         # The statistics of a session are written down at the latest when it asks for them to be.
         await connection.execute("SELECT pg_stat_force_next_flush()")
-        async with asyncio.timeout(60):
-            # One of the server itself may be older, for a moment.
-            found = await read_vitals(connection, "public")
-            while found.holder_pid != holder.info.backend_pid:
-                await asyncio.sleep(0.01)
-                found = await read_vitals(connection, "public")
 
+        async def seen() -> Vitals | None:
+            found = await read_vitals(connection, "public")
+            return found if found.holder_pid == holder.info.backend_pid else None
+
+        # One of the server itself may be older, for a moment.
+        found: Vitals = await eventually(seen)
         assert found.holder == "idle in transaction"
         assert found.oldest_snapshot_transactions is not None
         assert found.oldest_snapshot_transactions >= 1
@@ -43,21 +44,16 @@ async def test_a_database_that_does_not_answer_is_seen() -> None:
     with Server() as server:
         async with watching(server.dsn, "public") as seen:
             server.kill()
-            async with asyncio.timeout(60):
-                while seen().is_answering:  # noqa: ASYNC110 - nobody tells, as with a real outage.
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: not seen().is_answering)
 
 
 async def test_a_database_that_ends_is_noticed_before_it_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.store.postgres.vitals.EVERY_S", 3_600.0)
     with Server() as server:
-        async with watching(server.dsn, "public") as look, asyncio.timeout(120):
+        async with watching(server.dsn, "public") as look:
             first = look()
-            while look() is first:  # noqa: ASYNC110 - it is asked, as by the server.
-                await asyncio.sleep(0.01)
+            await eventually(lambda: look() is not first)
             await asyncio.to_thread(server.stop)
-            while look().is_answering:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await eventually(lambda: not look().is_answering)
             await asyncio.to_thread(server.start)
-            while not look().is_answering:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await eventually(lambda: look().is_answering)

@@ -1,13 +1,12 @@
-"""Who waits in the database for what somebody else holds: nobody tells, so it is looked for."""
+"""Find out who waits in the database for a lock."""
 
-import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
-# A test that waits longer has failed.
-WAIT_S = 60.0
-_LOOK_S = 0.01
+from tests.waiting import eventually
+
 _WAITS = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
 
 
@@ -17,9 +16,12 @@ async def until_waited_for(holder: psycopg.AsyncConnection[Any] | psycopg.Connec
     It is asked on another one: in a transaction, the others are seen as they were when it was first asked.
     """
     pid = holder.info.backend_pid
-    async with (
-        asyncio.timeout(WAIT_S),
-        await psycopg.AsyncConnection.connect(holder.info.dsn, autocommit=True) as watcher,
-    ):
-        while await (await watcher.execute(_WAITS, (pid,))).fetchone() is None:  # noqa: ASYNC110 - nobody says so.
-            await asyncio.sleep(_LOOK_S)
+    async with await psycopg.AsyncConnection.connect(holder.info.dsn, autocommit=True) as watcher:
+        await eventually(lambda: is_found(watcher, _WAITS, (pid,)))
+
+
+async def is_found(
+    connection: psycopg.AsyncConnection[Any], query: str, parameters: Sequence[object] | None = None
+) -> bool:
+    """Whether a query returns a row."""
+    return await (await connection.execute(query.encode(), parameters)).fetchone() is not None

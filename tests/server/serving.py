@@ -9,7 +9,6 @@ import json
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from penstock.listening.sockets import bind
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
 from penstock.telemetry import LogEvent
+from tests.waiting import wait_until
 
 # Nobody waits longer for an answer; a test that does has failed.
 ANSWER_S = 60.0
@@ -152,10 +152,7 @@ class Running:
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Return when something holds on the loop of the server."""
-        until = time.monotonic() + ANSWER_S
-        while not self.call(holds):
-            assert time.monotonic() < until
-            time.sleep(0.001)
+        wait_until(lambda: self.call(holds), within_s=ANSWER_S)
 
     def pass_time(self, seconds: float, *, once: Callable[[], bool] = lambda: True) -> bool:
         """Move the clock of a `HeldLoop`, and look at all deadlines; only if something holds at that very moment."""

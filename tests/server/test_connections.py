@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -416,11 +415,8 @@ def test_whoever_works_for_a_client_learns_that_it_is_gone(path: str) -> None:
         shared_of(running).count = lambda _scope, status, _seconds: counted.append(status)
         with running.client() as client:
             client.send(f"GET {path} HTTP/1.1\r\n\r\n".encode())
-            while not running.call(lambda: len(shared_of(running).state.tasks)):
-                pass
-        while not counted:
-            time.sleep(0.001)
-        assert counted == [CLIENT_GONE]
+            running.wait_until(lambda: len(shared_of(running).state.tasks) > 0)
+        running.wait_until(lambda: counted == [CLIENT_GONE])
 
 
 def test_a_peer_that_vanished_is_found_by_the_kernel() -> None:
@@ -475,5 +471,4 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind() -> None:
         for data in (b"", b"GET /he", b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\n\r\nab", HELLO * 3):
             with Client(running.address) as client:
                 client.send(data)
-        while running.call(lambda: len(shared_of(running).connections) + len(shared_of(running).state.tasks)):
-            time.sleep(0.001)
+        running.wait_until(lambda: not len(shared_of(running).connections) + len(shared_of(running).state.tasks))

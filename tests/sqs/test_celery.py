@@ -23,6 +23,7 @@ from tests.docs.serving import stop
 from tests.server.serving import Running, server
 from tests.sqs.conftest import attributes_of, bodies, client_of, made, name_of, received
 from tests.sqs.older import older_client
+from tests.waiting import wait_until
 
 OPTIONS = {"region": "us-east-1", "is_secure": False, "wait_time_seconds": 1, "polling_interval": 0.05}
 SECONDS_MAX = 180
@@ -53,15 +54,16 @@ def worker(running: Running, done: Path, queue: str) -> Iterator[None]:
 
 def lines_of(done: Path, count: int) -> list[str]:
     """Return what tasks have written, once it is so much."""
-    until = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < until:
+
+    def written() -> list[str] | None:
         found = done.read_text().splitlines() if done.exists() else []
-        if len(found) >= count:
-            return found
-        # Another process writes the file, and nothing tells us when.
-        time.sleep(0.05)
-    said = done.with_suffix(".log").read_text()
-    raise AssertionError(f"only {found} after {SECONDS_MAX} s; the worker said: {said}")
+        return found if len(found) >= count else None
+
+    try:
+        found: list[str] = wait_until(written, within_s=SECONDS_MAX)
+    except AssertionError:
+        raise AssertionError(f"the worker said: {done.with_suffix('.log').read_text()}") from None
+    return found
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """A queue in this process, and a worker for it, so that a test reads as a story. Its time is steady."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,9 +9,8 @@ import penstock
 from penstock.client import Client
 from penstock.client.queue import Queue
 from penstock.client.worker import ConsumerStats, Worker
+from tests.waiting import PATIENCE_S
 from tests.worker.steady import SteadyClock, steady_time
-
-PATIENCE_S = 60.0
 
 
 class Stage:
@@ -54,13 +53,3 @@ async def staged(**settings: Any) -> AsyncIterator[Stage]:
         async with penstock.connect("memory:") as client:
             await client.create_queue("orders", **settings)
             yield Stage(client, clock)
-
-
-async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait until something holds that other tasks bring about."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            found = holds()
-            if found is True or (not isinstance(found, bool) and await found):
-                return
-            await asyncio.sleep(0.01)

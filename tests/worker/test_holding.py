@@ -10,7 +10,8 @@ from penstock.client.message import UNKNOWN, LeasedBatch, Message
 from penstock.client.worker import MemoryIdempotencyStore, Worker
 from penstock.client.worker.leases import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame
-from tests.worker.stage import eventually, staged
+from tests.waiting import eventually
+from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
 

@@ -7,7 +7,8 @@ import pytest
 
 from penstock.client.message import Message
 from penstock.client.worker import Worker
-from tests.worker.stage import eventually, staged
+from tests.waiting import eventually
+from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
 

@@ -12,7 +12,8 @@ from penstock.client.message import Message
 from penstock.client.worker import LoggingMiddleware, Reject, Retry, RetryIn, Worker
 from penstock.client.worker.attempt import CallNext
 from penstock.wire.messages import Draft
-from tests.worker.stage import eventually, staged
+from tests.waiting import eventually
+from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
 

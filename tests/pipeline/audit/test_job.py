@@ -1,6 +1,5 @@
 """The audit of a real server: its books balance, and a row that is taken out of an archive is missed."""
 
-import time
 from pathlib import Path
 
 import pyarrow.csv  # type: ignore[import-untyped]
@@ -15,6 +14,7 @@ from penstock.pipeline.audit.job import AuditOptions, run
 from penstock.pipeline.job import JobFailed, Silent
 from penstock.pipeline.locations import HistoryLocation, read_history
 from tests.docs.serving import server
+from tests.waiting import wait_until
 
 
 def furnish(url: str) -> list[str]:
@@ -34,15 +34,13 @@ def furnish(url: str) -> list[str]:
 
 
 def wait_for_dead_letters(letters: SyncQueue, count: int) -> None:
-    until = time.monotonic() + 60
-    while True:
+    def are_there() -> bool:
         try:
-            if letters.describe().current_message_count == count:
-                return
+            return letters.describe().current_message_count == count
         except penstock.QueueNotFound:
-            pass
-        assert time.monotonic() < until
-        time.sleep(0.05)
+            return False
+
+    wait_until(are_there)
 
 
 def archive_without(spark: SparkSession, url: str, root: Path, *, key: int) -> str:

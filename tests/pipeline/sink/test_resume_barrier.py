@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from tests.pipeline.interrupting import (
     texts,
 )
 from tests.pipeline.sending import held, make_queue
+from tests.waiting import wait_until
 
 KILL_S_MAX = 600
 
@@ -251,13 +251,11 @@ def test_a_driver_that_is_killed_while_it_sends_for_its_tasks_is_resumed(
     command = [sys.executable, "-m", "tests.pipeline.resuming_driver", said]
     with subprocess.Popen(command, start_new_session=True) as driver:
         # One task at a time: the last one sends its own rows, and the driver then those of the others.
-        while held(broker.url, target.name) < 150 + 20:
-            assert driver.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: held(broker.url, target.name) >= 150 + 20 or driver.poll() is not None, within_s=KILL_S_MAX)
+        assert driver.poll() is None
         os.killpg(driver.pid, signal.SIGKILL)
     # What Spark had started ends by itself, a moment later.
-    while is_alive(session=driver.pid):
-        time.sleep(0.01)
+    wait_until(lambda: not is_alive(session=driver.pid))
 
     with connect(broker.url) as client:
         client.queue(target.name).update(queue_size=1_000)

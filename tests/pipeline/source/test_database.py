@@ -1,7 +1,6 @@
 """Reading the history out of a store in PostgreSQL: the rows of its server, by ADBC."""
 
 import json
-import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.pipeline.streams import run
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
 from tests.server.serving import server
+from tests.waiting import wait_until
 
 ALL = ReadAllAvailable()
 
@@ -134,11 +134,8 @@ def end_behind(reader: HistoryStreamReader, start: dict[str, int], offset: int) 
 
     Whatever runs on the same PostgreSQL at that moment, a server of another test or autovacuum, holds it up.
     """
-    deadline = time.monotonic() + TOLD_S_MAX
-    while (end := reader.latestOffset(start, ALL))["0"] <= offset:
-        assert time.monotonic() < deadline, f"the stream ends at {end}"
-        time.sleep(0.01)
-    return end
+    wait_until(lambda: reader.latestOffset(start, ALL)["0"] > offset, within_s=TOLD_S_MAX)
+    return reader.latestOffset(start, ALL)
 
 
 def test_a_stream_does_not_pass_a_transaction_that_commits_late() -> None:

@@ -3,7 +3,6 @@
 import http.server
 import json
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from penstock.settings import ServerSettings
 from tests.pipeline.reading import parts_of, read
 from tests.ports import HeldPort
 from tests.server.serving import server
+from tests.waiting import wait_until
 
 TOLD_S_MAX = 60
 
@@ -75,17 +75,17 @@ def live(client: SyncClient) -> int:
 
 def told(url: str, settled: int, *, shards: int = 2) -> list[dict[str, Any]]:
     """Return the history in JSON when it is complete: it tells of a message within a second or two."""
-    deadline = time.monotonic() + TOLD_S_MAX
-    while True:
+
+    def told() -> list[Any] | None:
         rows = [
             {"shard": shard, **row}
             for shard in range(shards)
             for row in _get(f"{url}/api/history?shard={shard}")["rows"]
         ]
-        if len(rows) >= settled:
-            return rows
-        assert time.monotonic() < deadline, f"the history tells of {len(rows)} of {settled}"
-        time.sleep(0.05)
+        return rows if len(rows) >= settled else None
+
+    rows: list[Any] = wait_until(told, within_s=TOLD_S_MAX)
+    return rows
 
 
 def _get(url: str) -> Any:
@@ -251,12 +251,12 @@ def test_the_data_folder_of_an_idle_server_has_all_rows_that_it_gave(folder: Pat
     rows = read({"url": busy.url}).to_pylist()
 
     # The last commit of each shard is seen when the log has been quiet for a moment.
-    deadline = time.monotonic() + TOLD_S_MAX
-    while len(seen := read({"path": str(folder)}).to_pylist()) < len(rows):
+    def are_all_shown() -> bool:
+        seen = read({"path": str(folder)}).to_pylist()
         assert all(row in rows for row in seen)
-        assert time.monotonic() < deadline, f"the folder shows {len(seen)} of {len(rows)}"
-        time.sleep(0.05)
-    assert seen == rows
+        return bool(seen == rows)
+
+    wait_until(are_all_shown, within_s=TOLD_S_MAX)
 
 
 def test_the_data_folder_of_a_stopped_server_has_all_rows(tmp_path: Path) -> None:

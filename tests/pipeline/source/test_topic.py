@@ -1,7 +1,6 @@
 """Reading a topic: from a server and from its data folder, what a Kafka client reads there."""
 
 import json
-import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import admin, consumer, create, producer
 from tests.pipeline.reading import parts_of, read, read_between, stream_of
 from tests.pipeline.streams import run
+from tests.waiting import wait_until
 
 AT_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -185,10 +185,7 @@ def test_the_files_of_an_idle_server_give_all_records_of_its_topics(filled: Fill
 
 
 def _wait_for(path: str, topic: str, count: int) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not _shows(path, topic, count):
-        assert time.monotonic() < deadline, f"the files do not give all of {topic}"
-        time.sleep(0.05)
+    wait_until(lambda: _shows(path, topic, count), within_s=WAIT_S)
 
 
 def _shows(path: str, topic: str, count: int) -> bool:
