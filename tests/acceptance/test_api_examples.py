@@ -13,7 +13,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from penstock.api.kafka.wire.versions import Api
-from penstock.api.rest.openapi_examples import EXAMPLES
+from penstock.api.rest.openapi import EXAMPLES
 from penstock.api.rest.operations import OPERATIONS
 from tests.acceptance.http_server import RunningServer, running_server
 from tests.acceptance.raw_http import RawAnswer, ask, request

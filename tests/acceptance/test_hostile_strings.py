@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_from_bytes, urlencode
 import pytest
 from msgspec import inspect
 
-from penstock.api.rest.openapi_examples import EXAMPLES, Example
+from penstock.api.rest.openapi import EXAMPLES, Example
 from penstock.api.rest.operations import OPERATIONS
 from penstock.api.rest.request import Operation
 from tests.acceptance.raw_http import RawAnswer, ask, request

@@ -13,15 +13,16 @@ from penstock.api.rest.openapi import (
     ANSWER_HEADERS,
     ARROWED,
     BODY_OPTIONAL,
+    EXAMPLES,
     FRAMED,
     LEASES,
+    LINKS,
     REQUEST_HEADERS,
     TAGS,
     document,
     document_bytes,
     problem_codes,
 )
-from penstock.api.rest.openapi_examples import EXAMPLES, LINKS
 from penstock.api.rest.operations import OPERATIONS
 from penstock.api.rest.request import Operation
 from penstock.contract.names import BadName, check_name

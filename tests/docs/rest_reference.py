@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.api.rest.openapi import document_bytes, problem_codes
-from penstock.api.rest.openapi_examples import EXAMPLES
+from penstock.api.rest.openapi import EXAMPLES, document_bytes, problem_codes
 from penstock.api.rest.operations import OPERATIONS
 from penstock.wire.problems import CODES
 

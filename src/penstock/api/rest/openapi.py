@@ -2,8 +2,12 @@
 
 The document describes the same types that decode requests and encode answers, so it cannot differ
 from the server. The tables at the end of this file hold what a type cannot express: parameters of
-paths, headers, formats, and fields that exclude each other. The examples are in `openapi_examples.py`.
-Tests hold both against the server.
+paths, headers, formats, and fields that exclude each other. Tests hold both against the server.
+
+The examples, in `openapi_examples.json`, tell one story in the order of that file: a queue is created, messages are
+sent, received and settled. A test plays the story on a fresh server and compares every answer. Times and receipts
+differ from run to run. In the file the text `=name` stands for something that examples share, and the key `=` merges
+such objects.
 
 Frames are named and not described: they are columns of bytes, for the SDK.
 """
@@ -11,17 +15,19 @@ Frames are named and not described: they are columns of bytes, for the SDK.
 import re
 import types
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from importlib.resources import files
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from penstock.api.rest.openapi_examples import EXAMPLES, LINKS, problem_example
 from penstock.api.rest.operations import OPERATIONS
 from penstock.api.rest.request import ARROW_TYPE, BATCHES_TYPE, Operation
 from penstock.broker.access import spoken
 from penstock.contract.messages import PRIORITIES
 from penstock.contract.names import NAME_PATTERN
+from penstock.contract.queue_settings import QueueSettings, as_said
 from penstock.version import __version__
 from penstock.wire.frames import FRAME_TYPE
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
@@ -38,6 +44,54 @@ A durable message queue. Send messages to a queue, receive them, ack them; what 
 Requests and answers are JSON, or MessagePack with `Content-Type` and `Accept: application/msgpack`: there `data` is \
 bytes. Every error is an RFC 9457 problem with a `code` for programs. A server that has keys wants one as \
 `Authorization: Bearer <key>`; one on this machine only may have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One request and its answer."""
+
+    # What stands in the path and in the query.
+    parameters: dict[str, str] = field(default_factory=lambda: {"queue": "orders"})
+    query: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    status: int = 200
+    answer: Any = None
+
+
+class Link(NamedTuple):
+    """What can be asked next, and where in this answer its parameters are."""
+
+    target: str
+    parameters: dict[str, str]
+
+
+def _examples() -> dict[str, Example]:
+    kept = msgspec.json.decode((files(__package__) / "openapi_examples.json").read_bytes())
+    settings = QueueSettings(size_max=100_000, lease_ms=60_000, dead_letters="orders.dead")
+    shared: dict[str, Any] = {"settings": as_said(settings)}
+    for name, value in kept["shared"].items():
+        shared[name] = _expanded(value, shared)
+    return {name: Example(**_expanded(value, shared)) for name, value in kept["examples"].items()}
+
+
+def _expanded(value: Any, shared: dict[str, Any]) -> Any:
+    if isinstance(value, str) and value.startswith("="):
+        return shared[value[1:]]
+    if isinstance(value, list):
+        return [_expanded(each, shared) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = {}
+    for name, each in value.items():
+        if name == "=":
+            for merged in each:
+                found |= shared[merged]
+        else:
+            found[name] = _expanded(each, shared)
+    return found
+
+
+EXAMPLES = _examples()
 
 
 @cache
@@ -121,12 +175,12 @@ def _mend(name: str, schema: Schema) -> None:
     """Say of a type what the type itself cannot."""
     if not schema.get("required"):
         schema.pop("required", None)
-    for field, each in schema.get("properties", {}).items():
-        if field == "priority" and "anyOf" in each:
+    for of_field, each in schema.get("properties", {}).items():
+        if of_field == "priority" and "anyOf" in each:
             each["anyOf"] = PRIORITY
         for option in each.get("anyOf", [each]):
             # In a query an instant is text of some length, which may be seconds as well.
-            if option.get("type") == "string" and "maxLength" not in option and _INSTANT.search(field):
+            if option.get("type") == "string" and "maxLength" not in option and _INSTANT.search(of_field):
                 option["format"] = "date-time"
             if option.get("pattern") == NAME_CHARACTERS:
                 option["pattern"] = NAME_PATTERN
@@ -248,13 +302,25 @@ def _problem(codes: list[str]) -> dict[str, Any]:
                 {"properties": {"code": {"enum": codes}}},
             ]
         },
-        "examples": {code: {"summary": CODES[code].title, "value": problem_example(code)} for code in codes},
+        "examples": {code: {"summary": CODES[code].title, "value": _problem_example(code)} for code in codes},
     }
     lines = [f"`{code}`: {CODES[code].title}. {CODES[code].remedy}" for code in codes]
     found: dict[str, Any] = {"description": "\n\n".join(lines), "content": {PROBLEM_TYPE: content}}
     if any(CODES[code].is_retryable for code in codes):
         found["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
     return found
+
+
+def _problem_example(code: str) -> dict[str, Any]:
+    known = CODES[code]
+    return {
+        "type": "about:blank",
+        "title": known.title,
+        "status": known.status,
+        "code": code,
+        "detail": _DETAILS.get(code, known.title[0].lower() + known.title[1:]),
+        **_MORE.get(code, {}),
+    }
 
 
 TAGS = {
@@ -388,4 +454,36 @@ TYPES: dict[str, Schema] = {
     "NewRecord": {"not": {"anyOf": [{"required": ["key", "key_base64"]}, {"required": ["value", "value_base64"]}]}},
     "Redrive": {"not": {"required": ["message_ids", "filter"]}},
     "Nothing": {"required": ["message"], "additionalProperties": False},
+}
+
+_MADE = {"queue": "$response.body#/queue_name"}
+_SAME = {"queue": "$request.path.queue"}
+_MESSAGE = {**_SAME, "message_id": "$response.body#/message_id"}
+_CREATED = tuple(Link(name, _MADE) for name in ("get_queue", "send_messages", "receive_messages", "delete_queue"))
+
+_TASK_OF = {**_SAME, "task_id": "$response.body#/task_id"}
+
+# By operation and status.
+LINKS: dict[tuple[str, int], tuple[Link, ...]] = {
+    ("create_queue", 201): _CREATED,
+    ("create_queue", 200): _CREATED,
+    ("send_messages", 201): (
+        Link("receive_messages", _SAME),
+        *(Link(name, _MESSAGE) for name in ("ack_message", "get_message", "explain_message")),
+    ),
+    ("begin_redrive", 202): (Link("get_redrive", _TASK_OF), Link("end_redrive", _TASK_OF)),
+    ("begin_redrive", 200): (Link("get_redrive", _TASK_OF),),
+    ("receive_messages", 200): (Link("ack_message", {**_MESSAGE, "receipt": "$response.body#/receipt"}),),
+}
+
+# Of some problems, what an example says.
+_DETAILS = {
+    "bad_field": "limit: it has to be at most 1000",
+    "queue_not_found": "there is no queue 'orders'",
+    "queue_full": "queue 'orders' is full",
+}
+_MORE: dict[str, dict[str, Any]] = {
+    "bad_field": {"field": "limit", "limit": 1_000},
+    "queue_full": {"field": "queue_size", "retry_after_s": 1.5},
+    "body_too_large": {"limit": 16_777_216},
 }
