@@ -33,7 +33,7 @@ from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.topics.kafka import KafkaCredentials
 from penstock.frame import Buffer
 from penstock.settings import PREFIX, BadSetting, ClientSettings, ServerSettings, is_postgres, load
-from penstock.wire.frames import Held
+from penstock.wire.frames import Held, decode_send
 
 if TYPE_CHECKING:
     from penstock.store.postgres.borrowing import Transactions
@@ -216,18 +216,19 @@ class DatabaseTransport(InProcessTransport):
     """Queues in a database, where the caller may have a transaction: a `client.caller.TransactionalTransport`."""
 
     async def send_within(self, connection: Any, queue: str, frame: bytes) -> Sequence[str]:
-        from penstock.api.rest import caller_transaction  # noqa: PLC0415 - of the server, which is open by now.
+        from penstock.api.rest.send import drafts_of_frame  # noqa: PLC0415 - of the server, which is open by now.
 
         transactions, now_ms = await self._transactions()
-        with _as_answered(caller_transaction.answer_of):
-            return await caller_transaction.send(transactions, connection, queue, frame, now_ms)
+        with _as_answered():
+            return await transactions.send(connection, queue, drafts_of_frame(decode_send(frame), now_ms))
 
     async def ack_within(self, connection: Any, queue: str, held: Sequence[Held]) -> bool:
-        from penstock.api.rest import caller_transaction  # noqa: PLC0415
+        from penstock.core.queue.message import HeldReceipts  # noqa: PLC0415
 
         transactions, _ = await self._transactions()
-        with _as_answered(caller_transaction.answer_of):
-            return await caller_transaction.ack(transactions, connection, queue, held)
+        with _as_answered():
+            receipts = HeldReceipts({(lease, token): rows for lease, token, rows in held})
+            return await transactions.ack(connection, queue, receipts)
 
     @asynccontextmanager
     async def transaction(self, *, is_threaded: bool, queue: str | None = None) -> AsyncIterator[Any]:
@@ -248,8 +249,12 @@ class DatabaseTransport(InProcessTransport):
 
 
 @contextmanager
-def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> Iterator[None]:
-    """Raise what a client raises for the answer that an error would get; the database's own errors as they are."""
+def _as_answered() -> Iterator[None]:
+    """Raise what a client raises for the answer that an error would get; the database's own errors as they are.
+
+    There is no HTTP request, as the caller is in the same process. Errors have the same words as over HTTP.
+    """
+    from penstock.api.rest.errors import encode_problem, problem_of  # noqa: PLC0415
     from penstock.store.postgres import borrowing, within  # noqa: PLC0415 - of the server, which is open by now.
 
     try:
@@ -259,10 +264,10 @@ def _as_answered(answer_of: Callable[[Exception], tuple[int, bytes] | None]) -> 
     except within.NotInTransaction as error:
         raise TransactionRequired(str(error), code="not_transactional") from error
     except Exception as error:
-        found = answer_of(error)
+        found = problem_of(error)
         if found is None:
             raise
-        raise error_of(found[0], {}, found[1]) from error
+        raise error_of(found.status, {}, encode_problem(found)[0]) from error
 
 
 def _told(error: Exception) -> Exception:
