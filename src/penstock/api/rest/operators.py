@@ -1,25 +1,29 @@
-"""Operators: escalate messages, requeue and redrive dead letters, and follow both."""
+"""What operators do: escalate messages, requeue and redrive dead letters, and read the audit log."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Annotated
 
-from msgspec import Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.inspect import PLACES, missing, show_escalation
-from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_instant, read_instant
+from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_instant, read_instant, read_query_instant
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
+from penstock.broker.activity import Wanted as WantedEntries
 from penstock.broker.dead_letters import check_goes_back
 from penstock.broker.redrives import RedriveRequest, Task, pages
-from penstock.contract.limits import DURATION_MS_MAX, RETRY_AFTER_MS_UNKNOWN
+from penstock.contract.limits import DURATION_MS_MAX, PAGE_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
+from penstock.store.audit_log import Entry
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import EscalationOrder, Message, MessageFilter, Outcome, RedriveOrder
 from penstock.wire import operators as wire
 from penstock.wire.messages import LIST_MAX
 from penstock.wire.operators import (
+    AuditEntry,
+    AuditPage,
     Escalate,
     Escalated,
     Escalations,
@@ -33,6 +37,10 @@ from penstock.wire.operators import (
 _read_escalate = Decoder(Escalate)
 _read_requeue = Decoder(Requeue)
 _read_redrive = Decoder(wire.Redrive)
+
+
+AuditWord = Annotated[str, Meta(min_length=1, max_length=255)]
+InstantText = Annotated[str, Meta(max_length=64)]
 
 
 class AuditQuery(Struct, forbid_unknown_fields=True):
@@ -264,4 +272,50 @@ def _task(caller: Caller, task: Task) -> RedriveTask:
         error=task.error,
         reason=task.reason,
         sample_message_ids=list(task.sample),
+    )
+
+
+class AuditLogQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    target: Annotated[AuditWord | UnsetType, Meta(description="A queue, topic, group or key.")] = UNSET
+    actor: Annotated[AuditWord | UnsetType, Meta(description="The name of a key.")] = UNSET
+    action: Annotated[
+        AuditWord | UnsetType, Meta(description="Such as `queue.purge`, or `queue` for all of these.")
+    ] = UNSET
+    since: Annotated[
+        InstantText | UnsetType, Meta(description="Done at this instant or later: RFC 3339, or seconds since 1970.")
+    ] = UNSET
+    until: Annotated[
+        InstantText | UnsetType, Meta(description="Done before this instant: RFC 3339, or seconds since 1970.")
+    ] = UNSET
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+    cursor: Annotated[str, Meta(max_length=20)] = ""
+
+
+async def audit_log(request: Request) -> Answer:
+    asked: AuditLogQuery = request.query(AuditLogQuery)
+    wanted = WantedEntries(
+        target=None if isinstance(asked.target, UnsetType) else asked.target,
+        actor=None if isinstance(asked.actor, UnsetType) else asked.actor,
+        action=None if isinstance(asked.action, UnsetType) else asked.action,
+        from_ms=None if isinstance(asked.since, UnsetType) else read_query_instant(asked.since, "since"),
+        until_ms=None if isinstance(asked.until, UnsetType) else read_query_instant(asked.until, "until"),
+    )
+    if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and int(asked.cursor) < 2**63):
+        raise bad_field("this is no cursor; give back `next_cursor` of the page before", "cursor")
+    before = int(asked.cursor) if asked.cursor else None
+    entries, more = await request.queues.activity.read(request.caller, wanted, before=before, most=asked.limit)
+    return Answer(AuditPage([_shown_entry(entry) for entry in entries], None if more is None else str(more)))
+
+
+def _shown_entry(entry: Entry) -> AuditEntry:
+    return AuditEntry(
+        at=instant(entry.at_ms),
+        actor=entry.actor,
+        action=entry.action,
+        target=entry.target,
+        label=entry.label,
+        detail=entry.detail,
+        via=entry.via,
+        source=entry.source,
+        count=entry.count,
     )
