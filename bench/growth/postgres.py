@@ -74,6 +74,13 @@ async def _lease_by_ten(store: PostgresStore, first: int) -> None:
         await store.lease("orders", want=10, lease_ms=3_600_000)
 
 
+async def _lease_several_tiers(store: PostgresStore, first: int) -> None:
+    del first
+    await store.send("orders", Drafts(bodies=[b"x" * 100] * BATCH, tiers=bytes(number % 5 for number in range(BATCH))))
+    for _ in range(BATCH // 10):
+        await store.lease("orders", want=10, lease_ms=3_600_000)
+
+
 async def _make_queues(store: PostgresStore, first: int) -> None:
     # One for each ten of the size.
     for number in range(first * BATCH // 10, (first + 1) * BATCH // 10):
@@ -95,6 +102,29 @@ async def _look_at_a_waiting_one(store: PostgresStore, number: int) -> None:
 async def _describe_a_hundred(store: PostgresStore, number: int) -> None:
     del number
     await store.summaries([f"queue-{place}" for place in range(100)])
+
+
+async def _settle_ten(store: PostgresStore, number: int) -> None:
+    await _send(store, number, count=10)
+    delivery = await store.lease("orders", want=10)
+    assert delivery is not None
+    await store.extend("orders", delivery.receipts(), lease_ms=60_000)
+    await store.ack("orders", delivery.receipts())
+
+
+async def _search_waiting(store: PostgresStore, number: int) -> None:
+    del number
+    await store.peek("orders", MessageFilter(text=b"nothing has this"), most=10)
+
+
+async def _try_a_redrive(store: PostgresStore, number: int) -> None:
+    del number
+    await store.redrive("orders.dead", RedriveOrder(most=100, is_dry_run=True))
+
+
+async def _delete_another(store: PostgresStore, number: int) -> None:
+    await store.create(f"other-{number}", QueueSettings())
+    await store.delete(f"other-{number}")
 
 
 async def _ten_live(store: PostgresStore, number: int) -> None:
@@ -161,6 +191,7 @@ LINES = (
         _ten_live,
     ),
     Line("10 rows of /live beside leases of ten", QueueSettings(), _lease_by_ten, _ten_live),
+    Line("10 rows of /live beside leases of several tiers", QueueSettings(), _lease_several_tiers, _ten_live),
     Line(
         "lease one beside messages of groups that are out",
         QueueSettings(deliveries_max=0),
@@ -168,6 +199,12 @@ LINES = (
         lambda s, _: s.lease("orders", want=1, lease_ms=3_600_000),
     ),
     Line("find a leased message", QueueSettings(), _lease_one_by_one, _look_at_a_leased_one),
+    Line("find one leased with others of several tiers", QueueSettings(), _lease_several_tiers, _look_at_a_leased_one),
+    Line("lease, ack and extend 10", QueueSettings(), _send, _settle_ten),
+    Line("peek with a filter that little matches", QueueSettings(), _send, _search_waiting),
+    Line("dry run of a redrive of 100", QueueSettings(deliveries_max=1), _bury, _try_a_redrive),
+    Line("tidy when nothing is due", QueueSettings(retention_ms=10**9), _send, lambda s, _: s.tidy()),
+    Line("delete a queue beside a large one", QueueSettings(), _send, _delete_another),
 )
 
 
@@ -177,13 +214,14 @@ async def _redrive_all(store: PostgresStore) -> None:
 
 
 async def _escalate_all(store: PostgresStore) -> None:
-    """As an escalation by filter does: page after page of those that are not there yet."""
-    order = EscalationOrder(tier=1, actor="bench", reason="")
+    """As an escalation by filter does: page after page."""
+    order, after = EscalationOrder(tier=1, actor="bench", reason=""), ""
     while True:
-        page = await store.peek("orders", MessageFilter(tier=2), most=1_000)
-        if not page.messages:
-            return
+        page = await store.peek("orders", MessageFilter(tier=2), most=1_000, after=after)
         await store.escalate("orders", [each.id for each in page.messages], order)
+        if not page.next:
+            return
+        after = page.next
 
 
 async def _age_all(store: PostgresStore) -> None:

@@ -5,6 +5,8 @@ Rows that PostgreSQL read are counted, and no time: two sizes, and the larger on
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -158,14 +160,16 @@ async def test_a_redrive_of_named_dead_letters_costs_the_same_however_many_there
         assert costs[-1] <= 2 * costs[0], costs
 
 
-@pytest.mark.parametrize(("groups", "want"), [(False, 1), (True, 1), (False, 3)])
+@pytest.mark.parametrize(("groups", "want", "tiers"), [(False, 1, 1), (True, 1, 1), (False, 3, 1), (False, 10, 5)])
 async def test_a_look_at_what_is_leased_costs_the_same_however_many_leases_there_are(
-    server: Server, groups: bool, want: int
+    server: Server, groups: bool, want: int, tiers: int
 ) -> None:
     async with counted(server, QueueSettings(noisy_percent=100, noisy_time_percent=100)) as here:
         costs, pages = [], []
         for _ in range(3):
-            await here.store.send("orders", drafts(0, 150 * want, groups=groups))
+            count = 150 * want
+            spread = bytes(number % tiers + (2 if tiers == 1 else 0) for number in range(count))
+            await here.store.send("orders", replace(drafts(0, count, groups=groups), tiers=spread))
             for _ in range(150):
                 delivery = await here.store.lease("orders", want=want, lease_ms=600_000)
                 assert delivery is not None
@@ -183,13 +187,17 @@ async def test_a_look_at_what_is_leased_costs_the_same_however_many_leases_there
         assert pages[-1] <= pages[0] + 20, pages
 
 
-async def test_a_description_costs_the_same_however_many_messages_there_are(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As if so few were much: what is more is counted behind those who ask, and now and then.
+def count_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few messages be much: what is more is counted behind those who ask, and now and then."""
     monkeypatch.setattr(counting, "COUNTED_MOST", 100)
     monkeypatch.setattr(counting, "COUNTED_EACH_TIME", 0)
     monkeypatch.setattr(counting, "COUNTED_PER_MS", 1)
+
+
+async def test_a_description_costs_the_same_however_many_messages_there_are(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_little(monkeypatch)
     async with counted(server, QueueSettings()) as here:
         costs = []
         for _ in range(4):
@@ -198,6 +206,22 @@ async def test_a_description_costs_the_same_however_many_messages_there_are(
             await here.store.summaries(["orders"])
             costs.append(await here.rows(lambda: here.store.summaries(["orders"])))
         assert costs[-1] <= costs[0] + 20, costs
+
+
+async def test_an_explanation_of_a_message_of_a_group_costs_the_same_however_many_messages_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_little(monkeypatch)
+    async with counted(server, QueueSettings()) as here:
+        costs = []
+        for _ in range(4):
+            for _ in range(2):
+                await here.store.send("orders", drafts(0, groups=True))
+            (first,) = (await here.store.peek("orders", most=1)).messages
+            ask = partial(here.store.explain, "orders", first.id)
+            await ask()
+            costs.append(await here.rows(ask))
+        assert costs[-1] <= 2 * costs[0], costs
 
 
 def statements(store: PostgresStore) -> list[str]:

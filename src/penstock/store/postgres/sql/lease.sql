@@ -32,6 +32,8 @@ DECLARE
     v_lane smallint;
     v_first bigint;
     v_last bigint;
+    v_firsts bigint[];
+    v_lasts bigint[];
 BEGIN
     plain_turns := p_turns;
     IF v_tier IS NOT NULL AND p_is_small AND NOT p_is_due AND NOT p_is_fifo THEN
@@ -88,15 +90,15 @@ BEGIN
                     p_queue, p_want, p_bytes_max, p_order, p_bounds,
                     count, keys, tiers, deliveries, sent_at_ms, sizes, bodies, attribute_sizes, attributes
                 );
-                SELECT * INTO v_lane, v_first, v_last FROM penstock.span(keys, tiers);
+                SELECT * INTO v_lane, v_first, v_last, v_firsts, v_lasts FROM penstock.span(keys, tiers);
             END IF;
             INSERT INTO penstock.lease (
                 number, queue, token, held, leased_at_ms, lease_ms, until_ms, wakes_at_ms, keys, sent_ats_ms, body_sizes,
-                bodies, attribute_sizes, attributes, lane, first_number, last_number
+                bodies, attribute_sizes, attributes, lane, first_number, last_number, firsts, lasts
             )
             VALUES (
                 v_lease, p_queue, p_token, count, p_now, p_lease_ms, p_now + p_lease_ms, p_now + p_lease_ms, keys,
-                sent_at_ms, sizes, bodies, attribute_sizes, attributes, v_lane, v_first, v_last
+                sent_at_ms, sizes, bodies, attribute_sizes, attributes, v_lane, v_first, v_last, v_firsts, v_lasts
             );
             IF octet_length(bodies) > c_packed_bytes_max THEN
                 PERFORM penstock.unpack(ARRAY[v_lease]);
@@ -187,11 +189,12 @@ BEGIN
         ELSE
             INSERT INTO penstock.lease (
                 number, queue, token, held, leased_at_ms, lease_ms, until_ms, wakes_at_ms, keys, sent_ats_ms, body_sizes,
-                bodies, attribute_sizes, attributes, lane, first_number, last_number
+                bodies, attribute_sizes, attributes, lane, first_number, last_number, firsts, lasts
             )
             SELECT
                 v_lease, p_queue, p_token, count, p_now, p_lease_ms, p_now + p_lease_ms, p_now + p_lease_ms, keys,
-                sent_at_ms, sizes, bodies, attribute_sizes, attributes, s.lane, s.first_number, s.last_number
+                sent_at_ms, sizes, bodies, attribute_sizes, attributes, s.lane, s.first_number, s.last_number,
+                s.firsts, s.lasts
             FROM penstock.span(keys, tiers) AS s;
             IF octet_length(bodies) > c_packed_bytes_max THEN
                 PERFORM penstock.unpack(ARRAY[v_lease]);

@@ -19,6 +19,27 @@ BEGIN
             AND position(int8send(p_key) IN keys) > 0;
         RETURN QUERY
         SELECT number FROM penstock.lease
-        WHERE queue + 0 = p_queue AND octet_length(keys) > 8 AND lane IS NULL AND position(int8send(p_key) IN keys) > 0;
+        WHERE p_key & 7 = 0 AND queue + 0 = p_queue AND lasts[1] >= p_key >> 3 AND lasts[1] < (p_key >> 3) + c_span
+            AND firsts[1] <= p_key >> 3 AND position(int8send(p_key) IN keys) > 0
+        UNION ALL
+        SELECT number FROM penstock.lease
+        WHERE p_key & 7 = 1 AND queue + 0 = p_queue AND lasts[2] >= p_key >> 3 AND lasts[2] < (p_key >> 3) + c_span
+            AND firsts[2] <= p_key >> 3 AND position(int8send(p_key) IN keys) > 0
+        UNION ALL
+        SELECT number FROM penstock.lease
+        WHERE p_key & 7 = 2 AND queue + 0 = p_queue AND lasts[3] >= p_key >> 3 AND lasts[3] < (p_key >> 3) + c_span
+            AND firsts[3] <= p_key >> 3 AND position(int8send(p_key) IN keys) > 0
+        UNION ALL
+        SELECT number FROM penstock.lease
+        WHERE p_key & 7 = 3 AND queue + 0 = p_queue AND lasts[4] >= p_key >> 3 AND lasts[4] < (p_key >> 3) + c_span
+            AND firsts[4] <= p_key >> 3 AND position(int8send(p_key) IN keys) > 0
+        UNION ALL
+        SELECT number FROM penstock.lease
+        WHERE p_key & 7 = 4 AND queue + 0 = p_queue AND lasts[5] >= p_key >> 3 AND lasts[5] < (p_key >> 3) + c_span
+            AND firsts[5] <= p_key >> 3 AND position(int8send(p_key) IN keys) > 0;
+        RETURN QUERY
+        SELECT number FROM penstock.lease
+        WHERE queue + 0 = p_queue AND octet_length(keys) > 8 AND lane IS NULL AND lasts IS NULL
+            AND position(int8send(p_key) IN keys) > 0;
     END IF;
 END $$

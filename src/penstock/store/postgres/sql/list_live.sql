@@ -33,8 +33,8 @@ SELECT key, place, tier, sent_at_ms, deliveries, grp, error, home, home_key, bod
                 ORDER BY key LIMIT %(most)s
             )
             UNION ALL
-            -- Leases of one are in the order of their keys, in an index, and so are those of several of one tier; of those of
-            -- several tiers all are looked at.
+            -- Leases of one are in the order of their keys, in an index, and those of several by their numbers; of those with
+            -- numbers far apart all are looked at.
             SELECT held.* FROM (
                 SELECT number FROM penstock.lease
                 WHERE octet_length(keys) = 8 AND get_byte(keys, 7) & 7 = %(lane)s
@@ -46,10 +46,11 @@ SELECT key, place, tier, sent_at_ms, deliveries, grp, error, home, home_key, bod
             SELECT held.* FROM penstock.leases_between(
                 %(queue)s, %(lane)s::smallint, %(first)s, %(end)s, %(most)s
             ) AS e (number) CROSS JOIN LATERAL penstock.in_lease(e.number, %(with_bodies)s) AS held
-            WHERE held.key >= %(first)s::bigint << 3 AND held.key < %(end)s::bigint << 3
+            WHERE held.key & 7 = %(lane)s AND held.key >= %(first)s::bigint << 3 AND held.key < %(end)s::bigint << 3
             UNION ALL
             SELECT held.* FROM penstock.lease AS e CROSS JOIN LATERAL penstock.in_lease(e.number, %(with_bodies)s) AS held
-            WHERE e.queue + 0 = %(queue)s AND octet_length(e.keys) > 8 AND e.lane IS NULL AND held.key & 7 = %(lane)s
+            WHERE e.queue + 0 = %(queue)s AND octet_length(e.keys) > 8 AND e.lane IS NULL AND e.lasts IS NULL
+                AND held.key & 7 = %(lane)s
                 AND held.key >= %(first)s::bigint << 3 AND held.key < %(end)s::bigint << 3
         ) AS l CROSS JOIN LATERAL penstock.held_tier(
             l.tier, coalesce(l.since_ms, l.sent_at_ms), l.own_tier, l.escalated_until_ms, %(now)s, %(aging_ms)s

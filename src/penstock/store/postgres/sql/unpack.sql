@@ -13,6 +13,6 @@ BEGIN
     WHERE e.number = ANY (p_leases) AND e.keys IS NOT NULL;
     UPDATE penstock.lease SET
         keys = NULL, sent_ats_ms = NULL, body_sizes = NULL, bodies = NULL, attribute_sizes = NULL, attributes = NULL,
-        lane = NULL, first_number = NULL, last_number = NULL
+        lane = NULL, first_number = NULL, last_number = NULL, firsts = NULL, lasts = NULL
     WHERE number = ANY (p_leases) AND keys IS NOT NULL;
 END $$
