@@ -19,8 +19,8 @@ from penstock.log.marker import MarkerPosition
 from penstock.log.segment import Index
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded import event_codec, history_format, snapshot_file
-from penstock.store.embedded.body_index import Places
-from penstock.store.embedded.shard_state import Memory
+from penstock.store.embedded.body_index import BodyIndex
+from penstock.store.embedded.shard_state import ShardState
 from penstock.streams import offset_store
 from penstock.streams.offset_store import Kept
 from penstock.wire import frames
@@ -108,7 +108,7 @@ def shard_snapshot() -> dict[str, bytes]:
     return {snapshot_file.snapshot_name(4_711): disk.read_bytes(f"snapshots/{snapshot_file.snapshot_name(4_711)}")}
 
 
-def _memory() -> Memory:
+def _memory() -> ShardState:
     """A plain queue and a FIFO queue in which messages are everywhere that a message may be."""
     plain = Life(QueueSettings(dedup_window_ms=60_000, retention_ms=10**9), number=1)
     plain.send(5)
@@ -123,9 +123,9 @@ def _memory() -> Memory:
     fifo.send(2, group=b"a")
     fifo.send(2, group=b"b")
     fifo.release(fifo.leased(1))
-    memory = Memory()
+    memory = ShardState()
     for name, life in (("orders", plain), ("bills", fifo)):
-        memory.put(life.queue, name, Places())
+        memory.put(life.queue, name, BodyIndex())
     return memory
 
 

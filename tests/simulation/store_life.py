@@ -37,7 +37,7 @@ from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.body_index import Hot
+from penstock.store.embedded.body_index import BodyCache
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import Outcome, RedriveOrder, Release
@@ -156,7 +156,7 @@ class Life:
             raise AssertionError("a store that nothing has damaged was refused") from error
         if self.machine.disk.cold:
             for running in store._shards.running:
-                running.shard.hot = Hot(0)
+                running.shard.hot = BodyCache(0)
         self.books.opened(self.machine.clock.now_ms())
         await process(store)
         if end == "close":

@@ -94,7 +94,10 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "",
     ),
     Mutant(
-        "moves-never-end", MOVES, "            shard.write(space, [Fact(event)])\n        await shard.settled()\n", ""
+        "moves-never-end",
+        MOVES,
+        "            shard.write(space, [JournalEntry(event)])\n        await shard.settled()\n",
+        "",
     ),
     Mutant(
         "moves-mix-the-bodies-up",

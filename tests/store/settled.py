@@ -16,7 +16,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
 from penstock.store.embedded.history_format import HistoryFrame
-from penstock.store.embedded.history_writer import About, FrameLimits, History, frames
+from penstock.store.embedded.history_writer import FrameLimits, History, QueueInfo, frames
 
 LOG_SETTINGS = LogSettings(allocate_bytes=0, spare_bytes=0, index_every_bytes=500, segment_bytes_max=20_000)
 LIMITS = FrameLimits(rows_min=10, wait_ms=1_000, rows_max=20, text_bytes_max=1_000, body_bytes_max=500)
@@ -125,8 +125,8 @@ def body(queue: int, lane: int, number: int) -> bytes:
     return b"%d/%d/%d " % (queue, lane, number) * (number % 10)
 
 
-def about(queue: int) -> About | None:
-    return None if queue == OFF else About(name(queue), _read_bodies if queue == FULL else None)
+def about(queue: int) -> QueueInfo | None:
+    return None if queue == OFF else QueueInfo(name(queue), _read_bodies if queue == FULL else None)
 
 
 async def _read_bodies(settled: Settlement, start: int, count: int) -> tuple[Sequence[Buffer], None]:

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.queue.events import Buried, Copied, Sent
 from penstock.core.queue.message import Origin, Run
 from penstock.frame import Blobs
-from penstock.store.embedded.body_index import LANES, Hot, Places, Stored, move
+from penstock.store.embedded.body_index import LANES, BodyCache, BodyIndex, Stored, move
 from penstock.store.embedded.shard_state import tiers_of
 
 Key = tuple[int, int]
@@ -19,7 +19,7 @@ class PlacesLife(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.places = [Places(), Places()]
+        self.places = [BodyIndex(), BodyIndex()]
         self.offset = 0
         # Of each record, the body of each row.
         self.records: dict[int, Stored] = {}
@@ -152,7 +152,7 @@ def frame(size: int) -> Stored:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=40))
 def test_hot_frames_are_the_last_ones_up_to_a_size(puts: list[tuple[int, int]]) -> None:
-    hot = Hot(100)
+    hot = BodyCache(100)
     expected: dict[int, Stored] = {}
     for record, size in puts:
         stored = frame(size)

@@ -18,7 +18,7 @@ from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history_format import UnknownFrame, encode
-from penstock.store.embedded.history_writer import About, FrameLimits, History, frames, retain
+from penstock.store.embedded.history_writer import FrameLimits, History, QueueInfo, frames, retain
 from tests.log.small import append
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
@@ -159,7 +159,7 @@ async def test_a_body_larger_than_a_frame_goes_alone_and_one_larger_than_a_recor
 
     runtime = machine.start()
     journal, log = await DiskLog.open(runtime, "journal"), await DiskLog.open(runtime, "history")
-    history = await History.open(runtime, log, journal=journal, about=lambda _: About("orders", read))
+    history = await History.open(runtime, log, journal=journal, about=lambda _: QueueInfo("orders", read))
     await append(journal, b"an event")
     history.follow(0, [settlement(0, 3)])
     await history.flush()

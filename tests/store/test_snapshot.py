@@ -7,9 +7,9 @@ from penstock.core.queue.listing import live_runs
 from penstock.core.queue.message import Sender
 from penstock.core.queue.snapshot import freeze
 from penstock.store.embedded import snapshot_file
-from penstock.store.embedded.body_index import Places
+from penstock.store.embedded.body_index import BodyIndex
 from penstock.store.embedded.shard_lifecycle import JournalHasNoBeginning
-from penstock.store.embedded.shard_state import Memory
+from penstock.store.embedded.shard_state import ShardState
 from penstock.store.embedded.snapshot_file import (
     SnapshotDamaged,
     SnapshotUnknown,
@@ -28,7 +28,7 @@ from tests.simulation.world import Machine
 from tests.store.small import FOLDER, JOURNAL, QUEUE, SNAPSHOTS, Shop, opened
 
 
-def shard(memory: Memory) -> dict[str, object]:
+def shard(memory: ShardState) -> dict[str, object]:
     """All there is to know of a shard, as values that can be compared."""
     return {
         "numbers": memory.numbers,
@@ -43,15 +43,15 @@ def shard(memory: Memory) -> dict[str, object]:
     }
 
 
-def memory_of(*lives: Life) -> Memory:
-    memory = Memory()
+def memory_of(*lives: Life) -> ShardState:
+    memory = ShardState()
     for number, life in enumerate(lives):
         life.queue.state.queue = number
-        memory.put(life.queue, f"queue {number}", Places())
+        memory.put(life.queue, f"queue {number}", BodyIndex())
     return memory
 
 
-def through(memory: Memory, offset: int = 7) -> Memory:
+def through(memory: ShardState, offset: int = 7) -> ShardState:
     disk = SimDisk()
     size = save(disk, "folder", memory, offset)
     assert size == len(disk.read_bytes(f"folder/{snapshot_name(offset)}"))
@@ -98,7 +98,7 @@ def test_queues_with_every_feature_come_back_the_same(seed: int) -> None:
 
 
 def test_an_empty_shard_comes_back_the_same() -> None:
-    assert shard(through(Memory())) == shard(Memory())
+    assert shard(through(ShardState())) == shard(ShardState())
 
 
 def test_numbers_of_deleted_queues_and_the_time_are_not_forgotten() -> None:
@@ -209,7 +209,7 @@ def test_an_unfinished_snapshot_is_ignored_and_goes_with_the_next() -> None:
     disk.write_bytes(f"folder/{snapshot_name(9)}.tmp", b"half of it")
     disk.write_bytes("folder/notes.txt", b"somebody's")
     assert snapshot_offsets(disk, "folder") == [7]
-    save(disk, "folder", Memory(), 9)
+    save(disk, "folder", ShardState(), 9)
     assert disk.names("folder") == [snapshot_name(7), snapshot_name(9), "notes.txt"]
 
 

@@ -11,7 +11,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Run
 from penstock.log.settings import MAY_LOSE
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.store.embedded.body_index import Hot
+from penstock.store.embedded.body_index import BodyCache
 from penstock.store.embedded.shard_state import stored
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome, Release
@@ -196,7 +196,7 @@ async def test_a_message_that_is_buried_while_the_journal_is_shortened_keeps_its
     shop.meanwhile = shop.store.tidy
     await shop.upkeep()
     assert shop.log.start_offset > 20
-    shop.shard.hot = Hot(0)
+    shop.shard.hot = BodyCache(0)
     for crash in (False, True):
         if crash:
             await shop.crash()
@@ -309,7 +309,7 @@ async def test_leases_go_on_while_the_journal_is_shortened_under_them() -> None:
     shop = Shop(machine)
     await shop.open(upkeep_ms=1)
     await shop.store.create("orders", QUEUE)
-    shop.shard.hot = Hot(0)
+    shop.shard.hot = BodyCache(0)
     bodies = [b"%d" % number + bytes(50) for number in range(60)]
     for body in bodies:
         await shop.send(body)

@@ -8,7 +8,7 @@ import pytest
 from penstock.contract.queue_settings import History
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import BackgroundProcessFailed
-from penstock.store.embedded.body_index import Hot
+from penstock.store.embedded.body_index import BodyCache
 from penstock.store.embedded.history_writer import frames
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
@@ -149,7 +149,7 @@ async def test_the_history_of_a_deleted_queue_keeps_its_bodies_though_their_segm
     await shop.upkeep()
     await shop.churn(30)
     # Otherwise the bodies would be there in memory.
-    shop.shard.hot = Hot(0)
+    shop.shard.hot = BodyCache(0)
 
     async def delete() -> None:
         await shop.store.delete("kept")

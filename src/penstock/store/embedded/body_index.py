@@ -192,7 +192,7 @@ class Lane:
             del self.firsts[:keep], self.records[:keep], self.rows[:keep], self.sizes[:keep]
 
 
-class Places:
+class BodyIndex:
     """Where the bodies of one queue are."""
 
     __slots__ = ("lanes",)
@@ -242,7 +242,7 @@ class Places:
         return sum(self.lanes[lane].size_bytes(first, first + length) for lane, first, length in runs)
 
 
-def move(event: Buried | Redriven, source: Places, target: Places) -> Iterator[Run]:
+def move(event: Buried | Redriven, source: BodyIndex, target: BodyIndex) -> Iterator[Run]:
     """Let the messages of a move be found under their new numbers, and yield these."""
     for run, tier in zip(event.runs, event.tiers, strict=True):
         number = target.lanes[tier].next
@@ -251,7 +251,7 @@ def move(event: Buried | Redriven, source: Places, target: Places) -> Iterator[R
         yield Run(tier, number, 1)
 
 
-class Hot:
+class BodyCache:
     """The frames of the last sends, up to a size."""
 
     def __init__(self, bytes_max: int) -> None:

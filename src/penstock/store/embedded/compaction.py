@@ -32,10 +32,10 @@ from penstock.log.interface import LogBusy, LogFull
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
 from penstock.store.embedded.body_index import Span, pick
-from penstock.store.embedded.retention import ON_DISK, Keep
-from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.embedded.retention import ON_DISK, RetentionLimits
+from penstock.store.embedded.shard import JournalEntry, Shard
 from penstock.store.embedded.shard_state import stored
-from penstock.store.embedded.snapshot_builder import ClosedSegment, Order, Plan, build
+from penstock.store.embedded.snapshot_builder import ClosedSegment, SnapshotRequest, SnapshotResult, build
 from penstock.store.embedded.snapshot_file import snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
 
@@ -57,14 +57,14 @@ class Folders(NamedTuple):
     history: str
 
 
-class Upkeep:
+class JournalCompaction:
     def __init__(
         self,
         runtime: Runtime,
         folders: Folders,
         log: DiskLog,
         shard: Shard,
-        keep: Keep = ON_DISK,
+        keep: RetentionLimits = ON_DISK,
         *,
         is_synced: bool = True,
     ) -> None:
@@ -80,7 +80,7 @@ class Upkeep:
         # The end of the journal when the last copy was made.
         self._copied_upto = log.end_offset
         # What the last child has found, until it is done.
-        self._plan: Plan | None = None
+        self._plan: SnapshotResult | None = None
         # How much sends leave free; below about twice that the disk is short of space.
         self._leave_free_bytes = log.settings.leave_free_bytes
         self._is_short = False
@@ -144,7 +144,7 @@ class Upkeep:
             )
             return
         plan = await self._build(
-            Order(
+            SnapshotRequest(
                 self._journal,
                 self._snapshots,
                 previous,
@@ -169,7 +169,7 @@ class Upkeep:
         """One where space is short: the journal between two of them may be all that could go."""
         return 1 if self._is_short else self._keep.snapshots
 
-    async def _shorten(self, plan: Plan) -> None:
+    async def _shorten(self, plan: SnapshotResult) -> None:
         if plan.drop_before > self._log.start_offset:
             await self._copy(plan)
             # Also if nothing was copied: a queue was passed over because it is deleted, and must stay so.
@@ -198,7 +198,7 @@ class Upkeep:
             if segment.next_offset <= told
         ]
 
-    async def _build(self, order: Order) -> Plan | None:
+    async def _build(self, order: SnapshotRequest) -> SnapshotResult | None:
         try:
             answer = await self._runtime.aside.run(build, msgspec.msgpack.encode(order))
         except BackgroundProcessFailed as error:
@@ -211,9 +211,9 @@ class Upkeep:
                 STORE_SNAPSHOT_DAMAGED, folder=self._snapshots, error=f"that of offset {order.previous}"
             )
             return None
-        return msgspec.msgpack.decode(answer, type=Plan)
+        return msgspec.msgpack.decode(answer, type=SnapshotResult)
 
-    def _forget(self, plan: Plan) -> None:
+    def _forget(self, plan: SnapshotResult) -> None:
         memory = self._shard.memory
         memory.moves = [move for move in memory.moves if move.offset >= plan.offset]
         for number, lanes in plan.lanes.items():
@@ -226,7 +226,7 @@ class Upkeep:
                     lane.replace_below(forgotten.upto, forgotten.columns)
                 lane.prune(forgotten.lowest)
 
-    async def _copy(self, plan: Plan) -> None:
+    async def _copy(self, plan: SnapshotResult) -> None:
         for number, columns in plan.copies.items():
             await self._copy_runs(number, _runs(columns), plan.drop_before)
         # What the plan knows by its old number only; also what moves while this goes on.
@@ -265,7 +265,7 @@ class Upkeep:
             # Deleted meanwhile, it needs no copy.
             if number in self._shard.memory.queues:
                 event = Copied(number, self._shard.now_ms(), tuple(step.runs))
-                self._shard.write(space, [Fact(event, *step.columns())])
+                self._shard.write(space, [JournalEntry(event, *step.columns())])
                 self._copied_upto = self._log.end_offset
         await self._shard.settled()
 

@@ -37,8 +37,8 @@ from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import key
 from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
-from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shard_set import Shards
+from penstock.store.embedded.shard import JournalEntry, Shard
+from penstock.store.embedded.shard_set import ShardSet
 
 # What an event takes besides its rows.
 EVENT_BYTES = 1_024
@@ -48,15 +48,15 @@ NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Cargo:
+class MoveBodies:
     """Bodies of some messages by their keys, and the attributes of those that have any."""
 
     bodies: dict[int, memoryview]
     attributes: dict[int, memoryview]
 
 
-class Moves:
-    def __init__(self, shards: Shards) -> None:
+class CrossShardMoves:
+    def __init__(self, shards: ShardSet) -> None:
         self._shards = shards
         self.lock = asyncio.Lock()
 
@@ -97,7 +97,7 @@ class Moves:
             if event is None:
                 return []
             with shard.log.reserve(EVENT_BYTES + ROW_BYTES * len(event.runs), from_spare=True) as space:
-                shard.write(space, [Fact(event)])
+                shard.write(space, [JournalEntry(event)])
             is_done = await self._complete(shard, queue, cargo)
             return _keys(event.runs) if is_done else []
 
@@ -141,7 +141,7 @@ class Moves:
         target = self._shards.of(pending.into).memory.queues.get(pending.into)
         return target is not None and target.state.moves.arrived.get(queue.state.queue, 0) >= pending.sequence
 
-    async def _complete(self, shard: Shard, queue: Queue, cargo: Cargo | None) -> bool:
+    async def _complete(self, shard: Shard, queue: Queue, cargo: MoveBodies | None) -> bool:
         """Take a move that was begun to its end, and return whether the messages went."""
         await shard.settled()
         if not shard.has(queue):
@@ -158,7 +158,7 @@ class Moves:
         with shard.log.reserve(EVENT_BYTES, from_spare=True) as space:
             event = queue.end_move(is_done=is_there, now_ms=shard.now_ms())
             assert event is not None
-            shard.write(space, [Fact(event)])
+            shard.write(space, [JournalEntry(event)])
         await shard.settled()
         return is_there
 
@@ -168,7 +168,7 @@ def _on_the_way(shard: Shard) -> list[Queue]:
     return [queue for queue in shard.memory.queues.values() if queue.state.moves.pending is not None]
 
 
-def _arrive(target: Shard, queue: Queue, move: PendingMove, cargo: Cargo) -> None:
+def _arrive(target: Shard, queue: Queue, move: PendingMove, cargo: MoveBodies) -> None:
     bodies = [cargo.bodies[each] for each in move.messages]
     attributes = [cargo.attributes.get(each, NOTHING) for each in move.messages] if cargo.attributes else None
     texts = [*bodies, *(attributes or ()), *move.groups, *(error.encode() for error in move.errors)]
@@ -181,10 +181,10 @@ def _arrive(target: Shard, queue: Queue, move: PendingMove, cargo: Cargo) -> Non
         )
         if event is not None:
             extra = None if attributes is None else Blobs.of(attributes)
-            target.write(space, [Fact(event, Blobs.of(bodies), extra)])
+            target.write(space, [JournalEntry(event, Blobs.of(bodies), extra)])
 
 
-def _decide(shard: Shard, queue: Queue, cargo: Cargo, *, into: int, is_redrive: bool) -> Moving | None:
+def _decide(shard: Shard, queue: Queue, cargo: MoveBodies, *, into: int, is_redrive: bool) -> Moving | None:
     """Begin a move of what is loaded, or of nothing if other messages are to go first by now."""
     only = cargo.bodies.keys() if is_redrive else None
     now_ms = shard.now_ms()
@@ -192,7 +192,9 @@ def _decide(shard: Shard, queue: Queue, cargo: Cargo, *, into: int, is_redrive: 
     return event if event is not None and set(_keys(event.runs)) <= cargo.bodies.keys() else None
 
 
-async def _load(shard: Shard, queue: Queue, keys: Sequence[int], *, bytes_max: int | None = MOVE_BYTES_MAX) -> Cargo:
+async def _load(
+    shard: Shard, queue: Queue, keys: Sequence[int], *, bytes_max: int | None = MOVE_BYTES_MAX
+) -> MoveBodies:
     """Read messages until they are as large as may go at once; the first always may."""
     places = shard.memory.places[queue.state.queue]
     spans = [places.span(each & 7, each >> 3) for each in keys]
@@ -207,7 +209,7 @@ async def _load(shard: Shard, queue: Queue, keys: Sequence[int], *, bytes_max: i
         bodies[each] = body
         if extra is not None:
             attributes[each] = extra[0]
-    return Cargo(bodies, attributes)
+    return MoveBodies(bodies, attributes)
 
 
 def _spent(queue: Queue, most: int) -> list[int]:

@@ -76,14 +76,14 @@ Contents: TypeAlias = tuple[Sequence[Buffer], Sequence[Buffer] | None]
 ReadBodies: TypeAlias = Callable[[Settlement, int, int], Awaitable[Contents]]
 
 
-class About(NamedTuple):
+class QueueInfo(NamedTuple):
     """What the history must know of a queue: its name, and how to read bodies if it keeps them."""
 
     name: str
     bodies: ReadBodies | None = None
 
 
-class Unwritten(NamedTuple):
+class PendingEvent(NamedTuple):
     """What is not yet in a frame of the event at a journal offset."""
 
     offset: int
@@ -97,14 +97,14 @@ class Unwritten(NamedTuple):
     everything: Everything | None = None
 
     @classmethod
-    def of_everything(cls, offset: int, everything: Everything) -> "Unwritten":
+    def of_everything(cls, offset: int, everything: Everything) -> "PendingEvent":
         return cls(offset, [], everything.count, is_in_order=True, more=everything.turns(), everything=everything)
 
     @property
     def settled_at_ms(self) -> int:
         return self.settlements[0].settled_at_ms if self.everything is None else self.everything.at_ms
 
-    def unfolded(self, rows: int) -> Iterator["Unwritten"]:
+    def unfolded(self, rows: int) -> Iterator["PendingEvent"]:
         """Yield this with more and more of what comes after its settlements, until it shows so many rows, or all."""
         settlements = list(self.settlements)
         shown = sum(settlement.count for settlement in settlements)
@@ -120,12 +120,12 @@ class Unwritten(NamedTuple):
                 more = None
             yield self._replace(settlements=settlements, more=more)
 
-    def in_order(self) -> "Unwritten":
+    def in_order(self) -> "PendingEvent":
         if self.is_in_order or len(self.settlements) == 1:
             return self
         return self._replace(settlements=sorted(self.settlements, key=_place), is_in_order=True)
 
-    def skip(self, rows: int) -> "Unwritten":
+    def skip(self, rows: int) -> "PendingEvent":
         """Return what is left when the first ``rows`` are written, of an event in order."""
         assert 0 <= rows < self.rows
         whole, done = 0, rows
@@ -138,7 +138,7 @@ class Unwritten(NamedTuple):
         return self._replace(settlements=left, rows=self.rows - rows, written=self.written + rows)
 
 
-class Taken(NamedTuple):
+class FrameRows(NamedTuple):
     """The rows of one frame."""
 
     settlements: list[Settlement]
@@ -146,7 +146,7 @@ class Taken(NamedTuple):
     # So many events end in this frame.
     whole: int
     # The event that goes on in the next one.
-    rest: Unwritten | None
+    rest: PendingEvent | None
     covered: int
     within: int
 
@@ -181,7 +181,7 @@ class History:
     """Lives on the event loop. Made by `open`, then told every event of the journal from its start on, in order."""
 
     def __init__(
-        self, runtime: Runtime, log: Log, journal: Log, about: Callable[[int], About | None], limits: FrameLimits
+        self, runtime: Runtime, log: Log, journal: Log, about: Callable[[int], QueueInfo | None], limits: FrameLimits
     ) -> None:
         self._runtime = runtime
         self._log = log
@@ -191,9 +191,9 @@ class History:
         # Where the last frame ended: below it, and for so many rows of the event there, nothing is written again.
         self._resume_offset = self._resume_within = 0
         self._followed = 0
-        self._unwritten: deque[Unwritten] = deque()
+        self._unwritten: deque[PendingEvent] = deque()
         # Of the queues in `_unwritten`, some of which may be deleted by now.
-        self._queues: dict[int, About] = {}
+        self._queues: dict[int, QueueInfo] = {}
         # Appended frames: where each ends in the history, and the oldest event with rows in it.
         self._in_flight: deque[tuple[int, int]] = deque()
         self._writing = asyncio.Lock()
@@ -211,7 +211,7 @@ class History:
         log: Log,
         *,
         journal: Log,
-        about: Callable[[int], About | None],
+        about: Callable[[int], QueueInfo | None],
         limits: FrameLimits | None = None,
     ) -> "History":
         """Find out where the history ended. ``about`` is asked at each event for its queues; None keeps no history.
@@ -232,7 +232,7 @@ class History:
             # New events will get offsets that the last frame claims to cover: a frame without rows takes that
             # back. On a full disk the next frame does.
             mark = record.encode([encode([], {}, covered=end, within=0)], at_ms=self._runtime.clock.now_ms())
-            await self._append(mark, Taken([], 0, 0, None, end, 0), oldest=end)
+            await self._append(mark, FrameRows([], 0, 0, None, end, 0), oldest=end)
             last = last._replace(covered=end, within=0)
         self._resume_offset, self._resume_within = last.covered, last.within
         self._followed = last.covered
@@ -267,13 +267,13 @@ class History:
             if not settlements.count or self._ask_about({settlements.queue}):
                 self.let_go(settlements)
                 return
-            event = Unwritten.of_everything(offset, settlements)
+            event = PendingEvent.of_everything(offset, settlements)
         else:
             unheeded = self._ask_about({settlement.queue for settlement in settlements})
             kept = [settlement for settlement in settlements if settlement.queue not in unheeded]
             if not kept:
                 return
-            event = Unwritten(offset, kept, sum(settlement.count for settlement in kept))
+            event = PendingEvent(offset, kept, sum(settlement.count for settlement in kept))
         # An event that has no more rows than were written is another one, and all of it is new.
         if offset == self._resume_offset and 0 < self._resume_within < event.rows:
             for event in event.unfolded(self._resume_within):  # noqa: B007, B020 - as far as it has to be.
@@ -324,9 +324,9 @@ class History:
             if not await self._write_frame(events, rows):
                 return
 
-    def _front(self, until: int) -> tuple[list[Unwritten], int]:
+    def _front(self, until: int) -> tuple[list[PendingEvent], int]:
         """Return events below an offset, enough for a frame, and how many rows they have."""
-        events: list[Unwritten] = []
+        events: list[PendingEvent] = []
         rows, rows_max = 0, self._limits.rows_max
         for event in self._unwritten:
             if event.offset >= until or rows >= rows_max or len(events) == _EVENTS_MAX:
@@ -335,7 +335,7 @@ class History:
             rows += event.rows
         return events, rows
 
-    async def _unfolded(self, events: list[Unwritten], rows: int) -> tuple[list[Unwritten], int]:
+    async def _unfolded(self, events: list[PendingEvent], rows: int) -> tuple[list[PendingEvent], int]:
         """Unfold the first event that has more to tell than it shows, and leave out those after it."""
         for nth, event in enumerate(events):
             self._count(event, -1)
@@ -349,12 +349,12 @@ class History:
                 return events[: nth + 1], sum(each.rows for each in events[: nth + 1])
         return events, rows
 
-    async def _write_frame(self, events: Sequence[Unwritten], rows: int) -> bool:
+    async def _write_frame(self, events: Sequence[PendingEvent], rows: int) -> bool:
         """Write one frame and return whether there was room for it."""
         limits, queues = self._limits, dict(self._queues)
         names = {number: about.name for number, about in queues.items()}
 
-        def cut(rows_max: int) -> Taken:
+        def cut(rows_max: int) -> FrameRows:
             return take(events, names, rows_max=rows_max, text_bytes_max=limits.text_bytes_max)
 
         is_large = rows > _INLINE_ROWS or sum(len(event.settlements) for event in events) > _INLINE_SETTLEMENTS
@@ -372,7 +372,7 @@ class History:
     async def _run(self, is_large: bool, work: Callable[[], T]) -> T:
         return await off_loop(self._runtime.workers, work) if is_large else work()
 
-    async def _append(self, batch: bytearray, taken: Taken, *, oldest: int) -> bool:
+    async def _append(self, batch: bytearray, taken: FrameRows, *, oldest: int) -> bool:
         try:
             # A row lets go of events in the journal: on a disk that is nearly full it comes before any send.
             space = self._log.reserve(len(batch), from_spare=True)
@@ -391,7 +391,7 @@ class History:
             self._runtime.log_event(HISTORY_RESUMED, pending_rows=self.pending_rows)
         return True
 
-    def _advance(self, taken: Taken, oldest: int) -> None:
+    def _advance(self, taken: FrameRows, oldest: int) -> None:
         while self._in_flight and self._in_flight[0][0] <= self._log.durable_offset:
             self._in_flight.popleft()
         self._in_flight.append((self._log.end_offset, oldest))
@@ -407,7 +407,7 @@ class History:
         if not self._unwritten:
             self._queues.clear()
 
-    def _count(self, event: Unwritten, sign: int) -> None:
+    def _count(self, event: PendingEvent, sign: int) -> None:
         self.pending_rows += sign * event.rows
         self.pending_settlements += sign * len(event.settlements)
 
@@ -417,7 +417,7 @@ class History:
             self._runtime.log_event(HISTORY_STALLED, pending_rows=self.pending_rows, covered=self.covered)
 
 
-def _batch(taken: Taken, names: Mapping[int, str], bodies: Bodies | None) -> bytearray:
+def _batch(taken: FrameRows, names: Mapping[int, str], bodies: Bodies | None) -> bytearray:
     # The time of the rows, not of the writing: history is kept for so long after a message was settled.
     at_ms = max(settlement.settled_at_ms for settlement in taken.settlements)
     return record.encode(
@@ -476,12 +476,12 @@ def _place(settlement: Settlement) -> tuple[int, int, int]:
     return settlement.queue, settlement.key & 7, settlement.key >> 3
 
 
-def take(events: Sequence[Unwritten], names: Mapping[int, str], *, rows_max: int, text_bytes_max: int) -> Taken:
+def take(events: Sequence[PendingEvent], names: Mapping[int, str], *, rows_max: int, text_bytes_max: int) -> FrameRows:
     """Take rows from the front of some events, up to the limits of a frame; at least one."""
     taken: list[Settlement] = []
     left, text = rows_max, 0
     named: set[int] = set()
-    for whole, event in enumerate(map(Unwritten.in_order, events)):
+    for whole, event in enumerate(map(PendingEvent.in_order, events)):
         left_before = left
         for settlement in event.settlements:
             text += len(settlement.group) + 4 * len(settlement.error)
@@ -497,16 +497,16 @@ def take(events: Sequence[Unwritten], names: Mapping[int, str], *, rows_max: int
             left -= settlement.count
         if event.more is not None:
             return _cut(taken, rows_max - left, whole, event, left_before - left)
-    return Taken(taken, rows_max - left, len(events), None, events[-1].offset + 1, 0)
+    return FrameRows(taken, rows_max - left, len(events), None, events[-1].offset + 1, 0)
 
 
-def _cut(taken: list[Settlement], rows: int, whole: int, event: Unwritten, done: int) -> Taken:
+def _cut(taken: list[Settlement], rows: int, whole: int, event: PendingEvent, done: int) -> FrameRows:
     """End a frame before the end of an event, of which it has ``done`` rows."""
     rest = event.skip(done) if done else None
-    return Taken(taken, rows, whole, rest, event.offset, event.written + done)
+    return FrameRows(taken, rows, whole, rest, event.offset, event.written + done)
 
 
-async def read_bodies(settlements: Sequence[Settlement], about: Mapping[int, About], *, bytes_max: int) -> Bodies:
+async def read_bodies(settlements: Sequence[Settlement], about: Mapping[int, QueueInfo], *, bytes_max: int) -> Bodies:
     """Read what queues keep of bodies, for as many of the first rows as fit into a frame; at least one."""
     found = _Gathered(bytes_max)
     for settlement in settlements:

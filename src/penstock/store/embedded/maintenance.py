@@ -14,10 +14,10 @@ from penstock.contract.queue_settings import DEAD_LETTER_SETTINGS
 from penstock.core.queue.queue import ExpirySweep, Queue
 from penstock.core.queue.timer_wheel import NEVER
 from penstock.log.interface import LogBusy, LogFull
-from penstock.store.embedded.cross_shard_moves import Moves
+from penstock.store.embedded.cross_shard_moves import CrossShardMoves
 from penstock.store.embedded.queries import grave_of, room_of
-from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shard_set import Shards
+from penstock.store.embedded.shard import JournalEntry, Shard
+from penstock.store.embedded.shard_set import ShardSet
 
 BURIED_BYTES = MOVE_MESSAGES_MAX * 6_000 + 16_384
 EXPIRED_BYTES = 1_000_000
@@ -25,8 +25,8 @@ EXPIRED_BYTES = 1_000_000
 TURN_QUEUES = 100
 
 
-class Tidying:
-    def __init__(self, shards: Shards, moves: Moves) -> None:
+class Maintenance:
+    def __init__(self, shards: ShardSet, moves: CrossShardMoves) -> None:
         self._shards = shards
         self._moves = moves
         # Told the names of a queue and of its dead letters when these are full.
@@ -133,7 +133,7 @@ class Tidying:
             room = min(room_of(target), MOVE_MESSAGES_MAX)
             event = queue.bury(into=target.state.queue, room=room, now_ms=shard.now_ms())
             if event is not None:
-                shard.write(space, [Fact(event)])
+                shard.write(space, [JournalEntry(event)])
             self._look_at_room(shard, queue, name, is_full=event is None)
             return event is not None
 
@@ -164,5 +164,5 @@ class Tidying:
         with shard.log.reserve(EXPIRED_BYTES, from_spare=True) as space:
             swept = queue.expire(now_ms=shard.now_ms(), cursor=cursor)
             if swept.event is not None:
-                shard.write(space, [Fact(swept.event)])
+                shard.write(space, [JournalEntry(swept.event)])
             return swept

@@ -16,10 +16,10 @@ from penstock.core.queue.queries import MessageView
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import RESTING, WAITING
 from penstock.core.queue.state import State
-from penstock.store.embedded.cross_shard_moves import EVENT_BYTES, ROW_BYTES, Moves
+from penstock.store.embedded.cross_shard_moves import EVENT_BYTES, ROW_BYTES, CrossShardMoves
 from penstock.store.embedded.queries import find_holders, grave_of, id_of, key_of, present, room_of
-from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shard_set import Shards
+from penstock.store.embedded.shard import JournalEntry, Shard
+from penstock.store.embedded.shard_set import ShardSet
 from penstock.store.errors import DeadLettersShared
 from penstock.store.interface import EscalationOrder, Outcome, Redrive, RedriveOrder, Remains, check_ids
 
@@ -28,7 +28,7 @@ RUN_BYTES = 16
 _BLOCKED_MAX = 10_000
 
 
-async def delete(shards: Shards, moves: Moves, queue: str, *, with_dead_letters: bool) -> Remains:
+async def delete(shards: ShardSet, moves: CrossShardMoves, queue: str, *, with_dead_letters: bool) -> Remains:
     async with moves.lock, shards.answer:
         await moves.settle_arrived()
         shard = await shards.at(queue)
@@ -45,7 +45,7 @@ async def delete(shards: Shards, moves: Moves, queue: str, *, with_dead_letters:
         return Remains(grave, count, is_deleted=with_dead_letters)
 
 
-async def _remove(shards: Shards, names: Sequence[str]) -> None:
+async def _remove(shards: ShardSet, names: Sequence[str]) -> None:
     """Delete queues: those of the first one's shard in one batch, those of another when that is durable."""
     for shard in dict.fromkeys(map(shards.find, names)):
         assert shard is not None
@@ -55,7 +55,7 @@ async def _remove(shards: Shards, names: Sequence[str]) -> None:
         await shard.settled()
 
 
-def _check_unshared(shards: Shards, grave: str, apart_from: set[int]) -> None:
+def _check_unshared(shards: ShardSet, grave: str, apart_from: set[int]) -> None:
     for shard in shards.all:
         for name, number in shard.memory.numbers.items():
             if number not in apart_from and grave_of(name, shard.memory.queues[number].state) == grave:
@@ -85,7 +85,7 @@ async def escalate(shard: Shard, queue: str, ids: Sequence[str], order: Escalati
         if event is not None:
             size = EVENT_BYTES + RUN_BYTES * len(event.runs) + len(event.actor.encode()) + len(event.reason.encode())
             with shard.log.reserve(size) as space:
-                shard.write(space, [Fact(event)])
+                shard.write(space, [JournalEntry(event)])
             moved = {number << 3 | lane for lane, first, count in event.runs for number in range(first, first + count)}
         stayed = [key for key in known if key not in moved]
         unchanged = {key for key in stayed if found.pending_tier(key) >= 0}
@@ -106,7 +106,7 @@ def _there(state: State, keys: Sequence[int]) -> set[int]:
 
 
 @dataclass(slots=True)
-class Plan:
+class RedrivePlan:
     """Keys by the name of the queue they go to, and the ids of those that have none."""
 
     keys: dict[str, list[int]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Plan:
     full: dict[str, None] = field(default_factory=dict)
 
 
-async def redrive(shards: Shards, moves: Moves, dead_letters: str, order: RedriveOrder) -> Redrive:
+async def redrive(shards: ShardSet, moves: CrossShardMoves, dead_letters: str, order: RedriveOrder) -> Redrive:
     if order.into == dead_letters:
         raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
     async with shards.answer:
@@ -130,9 +130,9 @@ async def redrive(shards: Shards, moves: Moves, dead_letters: str, order: Redriv
         return Redrive(moved, plan.without_origin, remaining, list(plan.full))
 
 
-async def _plan(shards: Shards, shard: Shard, queue: Queue, order: RedriveOrder) -> Plan:
+async def _plan(shards: ShardSet, shard: Shard, queue: Queue, order: RedriveOrder) -> RedrivePlan:
     """Choose what goes where, in turns; what has changed since it was looked at is left out when it is moved."""
-    plan = Plan()
+    plan = RedrivePlan()
     rooms = {} if order.into is None else {order.into: room_of(shards.queue(order.into))}
     left = order.most
     for nth, slot in enumerate(_dead_letters(queue.state, order.ids), start=1):
@@ -178,7 +178,9 @@ def _dead_letters(state: State, ids: Sequence[str] | None) -> Sequence[int]:
     return [slot for key in keys if (slot := state.rows.index.get(key, 0)) in state.rows.origins]
 
 
-async def _move(shards: Shards, moves: Moves, shard: Shard, queue: Queue, plan: Plan) -> dict[str, list[int]]:
+async def _move(
+    shards: ShardSet, moves: CrossShardMoves, shard: Shard, queue: Queue, plan: RedrivePlan
+) -> dict[str, list[int]]:
     """Move what stays in the shard in one batch, then the others; return what went."""
     if not shard.has(queue):
         return {}
@@ -191,7 +193,7 @@ async def _move(shards: Shards, moves: Moves, shard: Shard, queue: Queue, plan: 
     events = {name: event for name, event in decided.items() if event is not None}
     if events:
         with shard.log.reserve(sum(map(_size, events.values()))) as space:
-            shard.write(space, [Fact(event) for event in events.values()])
+            shard.write(space, [JournalEntry(event) for event in events.values()])
     went = {name: [run.first << 3 | run.lane for run in event.runs] for name, event in events.items()}
     for name, keys in plan.keys.items():
         if name in into and name not in shard.memory.numbers:

@@ -43,10 +43,10 @@ from penstock.core.queue.queries import wakes_at_ms as wakes_at_ms_of
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.state import State
 from penstock.frame import Blobs
-from penstock.store.embedded.body_index import Places, Span
+from penstock.store.embedded.body_index import BodyIndex, Span
 from penstock.store.embedded.shard import Shard
-from penstock.store.embedded.shard_lifecycle import RunningShard
-from penstock.store.embedded.shard_set import Shards
+from penstock.store.embedded.shard_lifecycle import ShardLifecycle
+from penstock.store.embedded.shard_set import ShardSet
 from penstock.store.ids import MessageIds, message_id, parse, queue_id
 from penstock.store.interface import (
     Bound,
@@ -77,7 +77,7 @@ def present(shard: Shard, queue: str) -> Queue:
     return found
 
 
-async def queues(shards: Shards, *, prefix: str, after: str, most: int) -> list[str]:
+async def queues(shards: ShardSet, *, prefix: str, after: str, most: int) -> list[str]:
     check_most(most)
     async with shards.answer:
         names = sorted(chain.from_iterable(shard.memory.numbers for shard in shards.all))
@@ -99,7 +99,7 @@ def wakes_at_ms(shard: Shard, queue: str) -> int | None:
     return wakes_at_ms_of(present(shard, queue).state)
 
 
-async def describe(shards: Shards, queue: str) -> Description:
+async def describe(shards: ShardSet, queue: str) -> Description:
     async with shards.answer:
         state = present(await shards.at(queue), queue).state
         grave = grave_of(queue, state)
@@ -263,7 +263,7 @@ class _Unread:
 _CURSOR = re.compile(r"[0-9]{1,19}")
 
 
-class Look(NamedTuple):
+class LiveQuery(NamedTuple):
     """From where on, how many, and what besides them."""
 
     after: str
@@ -272,7 +272,7 @@ class Look(NamedTuple):
     is_told: bool
 
 
-async def live(running: RunningShard, index: int, queue: str, look: Look) -> LivePage:
+async def live(running: ShardLifecycle, index: int, queue: str, look: LiveQuery) -> LivePage:
     start = _start(look.after, look.most)
     shard = running.shard
     if has_many_leases(shard.queue(queue).state):
@@ -356,7 +356,7 @@ async def _bodies(shard: Shard, spans: Sequence[Span]) -> tuple[Blobs, Blobs | N
     return Blobs.of(list(bodies)), None if attributes is None else Blobs.of(list(attributes))
 
 
-def _list(state: State, places: Places, start: ListCursor, look: Look) -> Listing:
+def _list(state: State, places: BodyIndex, start: ListCursor, look: LiveQuery) -> Listing:
     """Return a list whose bodies fit into an answer, by the means of the records they are in; of one at least."""
     most = look.most
     while True:

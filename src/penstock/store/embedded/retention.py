@@ -8,7 +8,7 @@ from penstock.log.settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class RetentionLimits:
     # Bodies of the last sends, in memory.
     hot_bytes: int = 64 * MIB
     # Two, so that a damaged one is an annoyance: the journal goes back to the older. One where nothing is ever damaged.
@@ -22,9 +22,9 @@ class Keep:
     trusts_clock: bool = False
 
 
-ON_DISK = Keep()
+ON_DISK = RetentionLimits()
 
 # Where the disk is memory, what is dead must go soon, and reading back costs next to nothing.
-IN_MEMORY = Keep(hot_bytes=MIB, snapshots=1, rest_factor=1, history_ms=10 * MINUTE_MS, history_bytes=8 * MIB)
+IN_MEMORY = RetentionLimits(hot_bytes=MIB, snapshots=1, rest_factor=1, history_ms=10 * MINUTE_MS, history_bytes=8 * MIB)
 IN_MEMORY_JOURNAL = LogSettings(sync="os", segment_bytes_max=4 * MIB, spare_bytes=0)
 IN_MEMORY_UPKEEP_MS = 100

@@ -43,11 +43,11 @@ from penstock.frame import Blobs
 from penstock.log import record
 from penstock.log.interface import Log, LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.store.embedded.body_index import Hot, Span, Stored, pick
+from penstock.store.embedded.body_index import BodyCache, Span, Stored, pick
 from penstock.store.embedded.event_codec import encode
-from penstock.store.embedded.history_writer import About, Contents, History
-from penstock.store.embedded.retention import ON_DISK, Keep
-from penstock.store.embedded.shard_state import Memory, entries, stored, tiers_of
+from penstock.store.embedded.history_writer import Contents, History, QueueInfo
+from penstock.store.embedded.retention import ON_DISK, RetentionLimits
+from penstock.store.embedded.shard_state import ShardState, entries, stored, tiers_of
 from penstock.store.errors import QueueNotFound
 
 READ_BYTES = 4 * MIB
@@ -57,7 +57,7 @@ TURN_BYTES = 1_000
 NO_ROOM_S = 0.2
 
 
-class Answer:
+class DurableAnswer:
     """Around a decision: whatever comes of it, a refusal too, is told only when the journal is durable up to its tail.
 
     A refusal rests on what was decided before it: "there is no such queue" must not
@@ -78,7 +78,7 @@ class Answer:
         await self._log.wait_durable(self._log.end_offset)
 
 
-class Fact(NamedTuple):
+class JournalEntry(NamedTuple):
     """An event to be written, with the columns that the core never sees."""
 
     event: Event
@@ -87,13 +87,13 @@ class Fact(NamedTuple):
 
 
 class Shard:
-    def __init__(self, runtime: Runtime, log: Log, memory: Memory, keep: Keep = ON_DISK) -> None:
+    def __init__(self, runtime: Runtime, log: Log, memory: ShardState, keep: RetentionLimits = ON_DISK) -> None:
         self._runtime = runtime
         self.log = log
-        self.answer = Answer(log)
+        self.answer = DurableAnswer(log)
         self.memory = memory
         self.history: History | None = None
-        self.hot = Hot(keep.hot_bytes)
+        self.hot = BodyCache(keep.hot_bytes)
         self.readers = Readers()
         # Told the names of queues in which something may be leasable now.
         self.watchers: list[Callable[[str], None]] = []
@@ -124,7 +124,7 @@ class Shard:
                 self.keep_up(queue)
         opened = Opened(self.now_ms())
         with self.log.reserve(1_000, from_spare=True) as space:
-            self.write(space, [Fact(opened)])
+            self.write(space, [JournalEntry(opened)])
         await self.settled()
 
     def now_ms(self) -> int:
@@ -163,7 +163,7 @@ class Shard:
 
     def _turn(self, queue: Queue, most: int) -> None:
         with self.log.reserve(TURN_BYTES, from_spare=True) as space:
-            self.write(space, [Fact(queue.catch_up(now_ms=self.now_ms(), most=most))])
+            self.write(space, [JournalEntry(queue.catch_up(now_ms=self.now_ms(), most=most))])
 
     def let_go(self, everything: Everything) -> None:
         """Free what a purge or a deletion left, now that all is told of it."""
@@ -173,7 +173,7 @@ class Shard:
         """Whether a queue met before an await has not been deleted since."""
         return self.memory.queues.get(queue.state.queue) is queue
 
-    def write(self, space: Reservation, facts: Sequence[Fact]) -> None:
+    def write(self, space: Reservation, facts: Sequence[JournalEntry]) -> None:
         """Append what was decided and apply it, as one batch within a reservation."""
         # Not behind what is there: a log is searched by time.
         at_ms = max(self.memory.newest_ms, facts[-1].event.at_ms)
@@ -194,7 +194,7 @@ class Shard:
             for wake in self.watchers:
                 wake(name)
 
-    def _woken(self, facts: Sequence[Fact]) -> list[str]:
+    def _woken(self, facts: Sequence[JournalEntry]) -> list[str]:
         """Return the queues in which these events may make something leasable, as they are named before they happen."""
         names: list[str] = []
         memory = self.memory
@@ -223,11 +223,11 @@ class Shard:
                 history.pass_by(offset)
         self.memory.apply(event, offset, size_bytes)
 
-    def about(self, number: int) -> About | None:
+    def about(self, number: int) -> QueueInfo | None:
         """Tell the history of a queue: its name, and how to read bodies if it keeps them."""
         name = self.memory.names[number]
         if self.memory.queues[number].state.settings.history is not HistoryKept.FULL:
-            return About(name)
+            return QueueInfo(name)
         # Not looked up when they are read: the queue may be deleted by then.
         places = self.memory.places[number]
 
@@ -236,7 +236,7 @@ class Shard:
             with self.readers.begin():
                 return await self.bodies(places.spans([run]))
 
-        return About(name, read)
+        return QueueInfo(name, read)
 
     async def settled(self) -> None:
         """Return when everything decided so far is durable."""

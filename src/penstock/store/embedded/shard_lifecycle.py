@@ -15,11 +15,11 @@ from penstock.log.settings import LogSettings
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history_writer as histories
-from penstock.store.embedded.compaction import Folders, Upkeep
+from penstock.store.embedded.compaction import Folders, JournalCompaction
 from penstock.store.embedded.history_writer import History, retain
-from penstock.store.embedded.retention import IN_MEMORY, Keep
+from penstock.store.embedded.retention import IN_MEMORY, RetentionLimits
 from penstock.store.embedded.shard import Shard
-from penstock.store.embedded.shard_state import Memory
+from penstock.store.embedded.shard_state import ShardState
 from penstock.store.embedded.snapshot_file import SnapshotDamaged, load, set_aside, snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_UPKEEP_FAILED
 
@@ -29,12 +29,19 @@ UPKEEP_MS = 1_000
 # How often the history is looked at while there is something to write; it decides itself what is due.
 HISTORY_MS = 200
 
-__all__ = ["JOURNAL_SETTINGS", "UPKEEP_MS", "Folders", "RunningShard"]
+__all__ = ["JOURNAL_SETTINGS", "UPKEEP_MS", "Folders", "ShardLifecycle"]
 
 
-class RunningShard:
+class ShardLifecycle:
     def __init__(
-        self, runtime: Runtime, shard: Shard, journal: DiskLog, history_log: DiskLog, *, keep: Keep, upkeep: Upkeep
+        self,
+        runtime: Runtime,
+        shard: Shard,
+        journal: DiskLog,
+        history_log: DiskLog,
+        *,
+        keep: RetentionLimits,
+        upkeep: JournalCompaction,
     ) -> None:
         self._runtime = runtime
         self._keep = keep
@@ -46,8 +53,8 @@ class RunningShard:
 
     @classmethod
     async def open(
-        cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: Keep, upkeep_ms: int
-    ) -> "RunningShard":
+        cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: RetentionLimits, upkeep_ms: int
+    ) -> "ShardLifecycle":
         later = [each.rpartition("/")[2] for each in (folders.snapshots, folders.history)]
         journal = await _open_log(runtime, folders.journal, settings, later)
         try:
@@ -56,7 +63,7 @@ class RunningShard:
             await journal.close()
             raise
         try:
-            recalled = await recall(runtime, folders.snapshots, journal)
+            recalled = await load_snapshot(runtime, folders.snapshots, journal)
             shard = Shard(runtime, journal, recalled.memory, keep)
             shard.history = await History.open(runtime, history_log, journal=journal, about=shard.about)
             await shard.replay(recalled.offset)
@@ -67,7 +74,7 @@ class RunningShard:
             raise
         # Nothing outlives the process in memory, where an fsync does nothing.
         is_synced = settings.sync == "batch" or keep is IN_MEMORY
-        upkeep = Upkeep(runtime, folders, journal, shard, keep, is_synced=is_synced)
+        upkeep = JournalCompaction(runtime, folders, journal, shard, keep, is_synced=is_synced)
         running = cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
         turns = Turns()
         shard.in_turns = turns.add
@@ -153,21 +160,23 @@ class JournalHasNoBeginning(Exception):
     """The journal's first events are gone, and no snapshot that could be read holds what they came to."""
 
 
-class Recalled(NamedTuple):
-    memory: Memory
+class LoadedSnapshot(NamedTuple):
+    memory: ShardState
     # The journal goes on from here.
     offset: int
 
 
-async def recall(runtime: Runtime, snapshots: str, log: Log) -> Recalled:
+async def load_snapshot(runtime: Runtime, snapshots: str, log: Log) -> LoadedSnapshot:
     """Read the newest snapshot that is whole and leads to the end of the journal.
 
     Raises `JournalHasNoBeginning`, and `SnapshotUnknown` for one of a newer version.
     """
-    return await off_loop(runtime.workers, lambda: _recall(runtime, snapshots, log.start_offset, log.durable_offset))
+    return await off_loop(
+        runtime.workers, lambda: _load_newest(runtime, snapshots, log.start_offset, log.durable_offset)
+    )
 
 
-def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int) -> Recalled:
+def _load_newest(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int) -> LoadedSnapshot:
     recalled = None
     unusable: list[int] = []
     for offset in reversed(snapshot_offsets(runtime.disk, snapshots)):
@@ -177,7 +186,7 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
         error = f"it is from beyond the end of this journal, which is at {end_offset}"
         if offset <= end_offset:
             try:
-                recalled = Recalled(load(runtime.disk, snapshots, offset), offset)
+                recalled = LoadedSnapshot(load(runtime.disk, snapshots, offset), offset)
                 break
             except SnapshotDamaged as damage:
                 error = str(damage)
@@ -189,7 +198,7 @@ def _recall(runtime: Runtime, snapshots: str, start_offset: int, end_offset: int
             "restore a backup, or put back the snapshots that belong to this journal"
         )
     set_aside(runtime.disk, snapshots, unusable)
-    return recalled or Recalled(Memory(), start_offset)
+    return recalled or LoadedSnapshot(ShardState(), start_offset)
 
 
 class Turns:

@@ -44,9 +44,9 @@ from penstock.log.inventory import listed
 from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
-from penstock.store.embedded.retention import Keep
-from penstock.store.embedded.shard import Fact, Shard
-from penstock.store.embedded.shard_lifecycle import Folders, RunningShard
+from penstock.store.embedded.retention import RetentionLimits
+from penstock.store.embedded.shard import JournalEntry, Shard
+from penstock.store.embedded.shard_lifecycle import Folders, ShardLifecycle
 from penstock.store.errors import QueueNotFound
 from penstock.telemetry import STORE_CLOCK_DOUBTED, STORE_CLOCK_TRUSTED
 
@@ -67,30 +67,30 @@ class TooManyQueues(Exception):
     """A shard has made as many queues as it has numbers for."""
 
 
-class Shards:
-    def __init__(self, running: list[RunningShard]) -> None:
+class ShardSet:
+    def __init__(self, running: list[ShardLifecycle]) -> None:
         self.running = running
         self.all = [each.shard for each in running]
-        self.answer = Answer(self)
+        self.answer = DurableAnswers(self)
         # Names of deleted queues, and up to where whose journal must be durable before another shard may have them.
         self._freed: dict[str, tuple[Shard, int]] = {}
-        self.time: Timekeeping
+        self.time: StoreClock
 
     @classmethod
     async def open(
-        cls, runtime: Runtime, folder: str, settings: LogSettings, *, count: int, keep: Keep, upkeep_ms: int
-    ) -> "Shards":
+        cls, runtime: Runtime, folder: str, settings: LogSettings, *, count: int, keep: RetentionLimits, upkeep_ms: int
+    ) -> "ShardSet":
         if not 1 <= count <= SHARDS_MAX:
             raise ValueError(f"shards is {count}; it must be from 1 to SHARDS_MAX ({SHARDS_MAX})")
         there = await off_loop(runtime.workers, lambda: count_shards(runtime.disk, folder))
         leaving_room = await off_loop(runtime.workers, lambda: _leaving_room(runtime.disk, folder, settings))
         if there > count:
             raise TooFewShards(f"{folder} has {there} shards, and was to be opened with {count}; queues are in all")
-        running: list[RunningShard] = []
+        running: list[ShardLifecycle] = []
         try:
             for index in range(count):
                 folders = folders_of(folder, index)
-                each = await RunningShard.open(runtime, folders, leaving_room, keep=keep, upkeep_ms=upkeep_ms)
+                each = await ShardLifecycle.open(runtime, folders, leaving_room, keep=keep, upkeep_ms=upkeep_ms)
                 running.append(each)
                 memory = each.shard.memory
                 memory.next_queue = max(memory.next_queue, index << SHARD_SHIFT | 1)
@@ -108,7 +108,7 @@ class Shards:
 
     async def _take_over(self, runtime: Runtime, *, trusts_clock: bool) -> None:
         known_ms = max(each.known_ms for each in self.running)
-        self.time = Timekeeping(runtime, known_ms, trusts_clock=trusts_clock)
+        self.time = StoreClock(runtime, known_ms, trusts_clock=trusts_clock)
         ahead_ms = self.time.ahead_ms
         for shard in self.all:
             await shard.take_over(ahead_ms)
@@ -149,7 +149,7 @@ class Shards:
             raise QueueNotFound("there is no queue of this id")
         return name
 
-    def running_of(self, shard: Shard) -> RunningShard:
+    def running_of(self, shard: Shard) -> ShardLifecycle:
         return self.running[self.all.index(shard)]
 
     def watch(self, wake: Callable[[str], None]) -> None:
@@ -190,19 +190,19 @@ class Shards:
         if freed is not None:
             await freed[0].log.wait_durable(freed[1])
 
-    def created(self, shard: Shard, name: str, settings: QueueSettings) -> Fact:
+    def created(self, shard: Shard, name: str, settings: QueueSettings) -> JournalEntry:
         assert self.find(name) is None
         assert self.is_free(name, shard)
         number = shard.memory.next_queue
         if self.of(number) is not shard:
             raise TooManyQueues(f"this shard has made QUEUES_MADE_MAX ({QUEUES_MADE_MAX}) queues")
-        return Fact(QueueCreated(number, shard.now_ms(), name, settings.to_json()))
+        return JournalEntry(QueueCreated(number, shard.now_ms(), name, settings.to_json()))
 
-    def deleted(self, shard: Shard, name: str) -> Fact:
+    def deleted(self, shard: Shard, name: str) -> JournalEntry:
         """Return the fact that deletes a queue, which is about to be written."""
         self._freed = {each: freed for each, freed in self._freed.items() if freed[0].log.durable_offset < freed[1]}
         self._freed[name] = shard, shard.log.end_offset + 1
-        return Fact(QueueDeleted(shard.memory.numbers[name], shard.now_ms()))
+        return JournalEntry(QueueDeleted(shard.memory.numbers[name], shard.now_ms()))
 
     async def settled(self) -> None:
         """Return when everything decided so far is durable."""
@@ -211,12 +211,12 @@ class Shards:
             await log.wait_durable(end)
 
 
-class Answer:
+class DurableAnswers:
     """As that of a shard, for what was decided by several."""
 
     __slots__ = ("_shards",)
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: ShardSet) -> None:
         self._shards = shards
 
     async def __aenter__(self) -> None:
@@ -250,7 +250,7 @@ def count_shards(disk: Disk, folder: str) -> int:
     return max((int(match[1] or 0) + 1 for match in found if match is not None), default=0)
 
 
-class Timekeeping:
+class StoreClock:
     """How far the time of a store is from its runtime's clock. The same for all shards."""
 
     def __init__(self, runtime: Runtime, known_ms: int, *, trusts_clock: bool) -> None:

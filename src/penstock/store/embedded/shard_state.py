@@ -22,11 +22,11 @@ from penstock.core.queue.events import (
 from penstock.core.queue.message import Run
 from penstock.core.queue.queue import Queue
 from penstock.log import record
-from penstock.store.embedded.body_index import Places, Stored, move, stored_bytes
+from penstock.store.embedded.body_index import BodyIndex, Stored, move, stored_bytes
 from penstock.store.embedded.event_codec import decode
 
 
-class Move(NamedTuple):
+class MovedMessage(NamedTuple):
     """A message that came to a queue from another, by the event at an offset."""
 
     offset: int
@@ -34,12 +34,12 @@ class Move(NamedTuple):
     run: Run
 
 
-class Memory:
+class ShardState:
     __slots__ = ("queues", "places", "numbers", "names", "next_queue", "newest_ms", "moves", "changed")
 
     def __init__(self) -> None:
         self.queues: dict[int, Queue] = {}
-        self.places: dict[int, Places] = {}
+        self.places: dict[int, BodyIndex] = {}
         self.numbers: dict[str, int] = {}
         self.names: dict[int, str] = {}
         # Numbers of queues are never used again: ids of messages name them.
@@ -47,7 +47,7 @@ class Memory:
         self.newest_ms = 0
         # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
         # by their old ones.
-        self.moves: list[Move] = []
+        self.moves: list[MovedMessage] = []
         # The numbers of queues that something has happened to since `maintenance.py` last asked.
         self.changed: set[int] = set()
 
@@ -74,7 +74,7 @@ class Memory:
 
     def _moved(self, event: Buried | Redriven, offset: int, _size_bytes: int) -> None:
         for run in move(event, self.places[event.queue], self.places[event.into]):
-            self.moves.append(Move(offset, event.into, run))
+            self.moves.append(MovedMessage(offset, event.into, run))
         self.changed.update((event.queue, event.into))
         self.queues[event.queue].apply(event)
         self.queues[event.into].apply(event)
@@ -85,13 +85,13 @@ class Memory:
     def _created(self, event: QueueCreated, _offset: int, _size_bytes: int) -> None:
         queue = Queue(event.queue)
         queue.apply(event)
-        self.put(queue, event.name, Places())
+        self.put(queue, event.name, BodyIndex())
 
     def _deleted(self, event: QueueDeleted, _offset: int, _size_bytes: int) -> None:
         del self.queues[event.queue], self.places[event.queue]
         del self.numbers[self.names.pop(event.queue)]
 
-    def put(self, queue: Queue, name: str, places: Places) -> None:
+    def put(self, queue: Queue, name: str, places: BodyIndex) -> None:
         """Have a queue that is there already."""
         number = queue.state.queue
         self.changed.add(number)
@@ -103,15 +103,15 @@ class Memory:
 
 
 # What is more than a change of one queue. By type, because the way of every event comes through here.
-_CHANGES: dict[type[Event], Callable[[Memory, Any, int, int], None]] = {
-    Sent: Memory._sent,
-    Arrived: Memory._sent,
-    Opened: Memory._opened,
-    Buried: Memory._moved,
-    Redriven: Memory._moved,
-    Copied: Memory._copied,
-    QueueCreated: Memory._created,
-    QueueDeleted: Memory._deleted,
+_CHANGES: dict[type[Event], Callable[[ShardState, Any, int, int], None]] = {
+    Sent: ShardState._sent,
+    Arrived: ShardState._sent,
+    Opened: ShardState._opened,
+    Buried: ShardState._moved,
+    Redriven: ShardState._moved,
+    Copied: ShardState._copied,
+    QueueCreated: ShardState._created,
+    QueueDeleted: ShardState._deleted,
 }
 
 
@@ -119,7 +119,7 @@ class JournalHasHole(Exception):
     """Events were lost to damage: the queues cannot be what they were. Nothing was changed."""
 
 
-class Entry(NamedTuple):
+class JournalEvent(NamedTuple):
     """An event, its offset, and how large the bodies in it are."""
 
     event: Event
@@ -127,14 +127,14 @@ class Entry(NamedTuple):
     size_bytes: int
 
 
-def entries(batch: memoryview) -> Iterator[Entry]:
+def entries(batch: memoryview) -> Iterator[JournalEvent]:
     header = record.header(batch)
     if header.is_hole:
         lost = f"offsets {header.base_offset} to {header.next_offset - 1}"
         raise JournalHasHole(f"the journal has lost {lost} to a repair; what its queues held cannot be known")
     for offset, entry in enumerate(record.records(batch), start=header.base_offset):
         event, bodies, attributes = decode(entry.key, entry.value)
-        yield Entry(event, offset, 0 if bodies is None else stored_bytes(bodies, attributes))
+        yield JournalEvent(event, offset, 0 if bodies is None else stored_bytes(bodies, attributes))
 
 
 def stored(batch: memoryview, offset: int) -> Stored:

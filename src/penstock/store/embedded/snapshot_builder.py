@@ -24,8 +24,8 @@ import msgspec
 from penstock.core.queue.listing import Stretch, live_runs
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Disk
-from penstock.store.embedded.body_index import Columns, Lane, Places
-from penstock.store.embedded.shard_state import Entry, Memory, entries
+from penstock.store.embedded.body_index import BodyIndex, Columns, Lane
+from penstock.store.embedded.shard_state import JournalEvent, ShardState, entries
 from penstock.store.embedded.snapshot_file import SnapshotDamaged, load, save, set_aside
 
 LIVE_SHARE_MAX = 0.5
@@ -40,7 +40,7 @@ class ClosedSegment(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Order(msgspec.Struct, frozen=True):
+class SnapshotRequest(msgspec.Struct, frozen=True):
     """What to build, and from what."""
 
     journal: str
@@ -69,7 +69,7 @@ class Forgotten(msgspec.Struct, frozen=True):
     columns: Columns | None
 
 
-class Plan(msgspec.Struct):
+class SnapshotResult(msgspec.Struct):
     """What came of it."""
 
     # Of the new snapshot, which is durable.
@@ -84,16 +84,17 @@ class Plan(msgspec.Struct):
 
 
 def build(disk: Disk, request: bytes) -> bytes:
-    """Do what an `Order` says and return a `Plan`, both as MessagePack; nothing, if there is nothing to begin with.
+    """Do what a `SnapshotRequest` says and return a `SnapshotResult`, both as MessagePack.
 
+    Nothing is returned if there is nothing to begin with.
     A snapshot that has been damaged since it was written is set aside: the next
     order begins with the one before it.
     """
-    order = msgspec.msgpack.decode(request, type=Order)
+    order = msgspec.msgpack.decode(request, type=SnapshotRequest)
     since = order.previous or 0
     assert order.segments[0].base_offset <= since, "the journal must lead on from the snapshot"
     try:
-        memory = Memory() if order.previous is None else load(disk, order.snapshots, order.previous)
+        memory = ShardState() if order.previous is None else load(disk, order.snapshots, order.previous)
     except SnapshotDamaged:
         set_aside(disk, order.snapshots, [since])
         return b""
@@ -115,13 +116,13 @@ def build(disk: Disk, request: bytes) -> bytes:
     drop_before = _front(order, memory, runs)
     copies = {number: _copies(memory.places[number], lanes, drop_before) for number, lanes in runs.items()}
     return msgspec.msgpack.encode(
-        Plan(
+        SnapshotResult(
             offset, size_bytes, forgotten, drop_before, {number: found for number, found in copies.items() if found[0]}
         )
     )
 
 
-def _events(disk: Disk, journal: str, segment: ClosedSegment) -> Iterator[Entry]:
+def _events(disk: Disk, journal: str, segment: ClosedSegment) -> Iterator[JournalEvent]:
     file = disk.open(f"{journal}/{segment_name(segment.base_offset)}", must_exist=True)
     try:
         for _, header, batch in walk(file, 0, segment.size_bytes):
@@ -141,7 +142,7 @@ def _forget(lane: Lane, runs: Sequence[Stretch]) -> Forgotten:
     return Forgotten(lowest, lane.next, None)
 
 
-def _front(order: Order, memory: Memory, runs: dict[int, list[list[Stretch]]]) -> int:
+def _front(order: SnapshotRequest, memory: ShardState, runs: dict[int, list[list[Stretch]]]) -> int:
     """Choose up to where the journal may go."""
     segments = [segment for segment in order.segments if segment.next_offset <= order.needed_from]
     if not segments:
@@ -171,7 +172,7 @@ def _below(lane: Lane, runs: Sequence[Stretch], offset: int) -> Iterator[tuple[i
             number += span.length
 
 
-def _copies(places: Places, runs: Sequence[Sequence[Stretch]], offset: int) -> tuple[bytes, bytes, bytes]:
+def _copies(places: BodyIndex, runs: Sequence[Sequence[Stretch]], offset: int) -> tuple[bytes, bytes, bytes]:
     lanes, firsts, lengths = array("B"), array("Q"), array("I")
     for tier, (lane, found) in enumerate(zip(places.lanes, runs, strict=True)):
         for number, _, length in _below(lane, found, offset):

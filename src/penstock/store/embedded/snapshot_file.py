@@ -34,8 +34,8 @@ from crc32c import crc32c
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.snapshot import StateUnreadable, freeze, thaw
 from penstock.runtime.interface import Disk, File
-from penstock.store.embedded.body_index import Places
-from penstock.store.embedded.shard_state import Memory
+from penstock.store.embedded.body_index import BodyIndex
+from penstock.store.embedded.shard_state import ShardState
 
 FORMAT = 1
 SUFFIX = ".snapshot"
@@ -79,7 +79,7 @@ def set_aside(disk: Disk, folder: str, offsets: Sequence[int]) -> None:
         disk.sync_folder(folder)
 
 
-def save(disk: Disk, folder: str, memory: Memory, offset: int) -> int:
+def save(disk: Disk, folder: str, memory: ShardState, offset: int) -> int:
     """Write the snapshot of a shard at ``offset``; durable on return. Returns its size in bytes."""
     disk.make_folder(folder)
     for name in disk.names(folder):
@@ -97,7 +97,7 @@ def save(disk: Disk, folder: str, memory: Memory, offset: int) -> int:
     return size
 
 
-def _write(file: File, memory: Memory, offset: int) -> int:
+def _write(file: File, memory: ShardState, offset: int) -> int:
     position = 0
     head = {
         "format": FORMAT,
@@ -113,7 +113,7 @@ def _write(file: File, memory: Memory, offset: int) -> int:
     return position
 
 
-def _queues(memory: Memory) -> Iterator[dict[str, Any]]:
+def _queues(memory: ShardState) -> Iterator[dict[str, Any]]:
     """One at a time, so that only one is twice in memory."""
     for number, queue in memory.queues.items():
         places = memory.places[number]
@@ -124,7 +124,7 @@ def _queues(memory: Memory) -> Iterator[dict[str, Any]]:
         }
 
 
-def load(disk: Disk, folder: str, offset: int) -> Memory:
+def load(disk: Disk, folder: str, offset: int) -> ShardState:
     """Read a snapshot. Raises `SnapshotDamaged`, or `SnapshotUnknown` for one of another format."""
     path = f"{folder}/{snapshot_name(offset)}"
     file = disk.open(path, must_exist=True)
@@ -137,7 +137,7 @@ def load(disk: Disk, folder: str, offset: int) -> Memory:
             raise SnapshotUnknown(f"{path} is of format {head.get('format')}; this version knows {FORMAT}")
         if head["offset"] != offset:
             raise SnapshotDamaged(f"{path} is the snapshot of offset {head['offset']}")
-        memory = Memory()
+        memory = ShardState()
         for section in sections:
             _put(memory, section, path)
     finally:
@@ -163,14 +163,14 @@ def _sections(file: File, path: str) -> Iterator[dict[str, Any]]:
         position += length
 
 
-def _put(memory: Memory, section: dict[str, Any], path: str) -> None:
+def _put(memory: ShardState, section: dict[str, Any], path: str) -> None:
     try:
         state = thaw(section["state"])
     except StateUnreadable as error:
         raise SnapshotDamaged(f"{path}, queue {section['name']!r}: {error}") from None
     queue = Queue(state.queue)
     queue.state = state
-    places = Places()
+    places = BodyIndex()
     for lane, (firsts, records, rows, sizes, next_number) in zip(places.lanes, section["places"], strict=True):
         lane.firsts, lane.records = array("Q", firsts), array("Q", records)
         lane.rows, lane.sizes = array("I", rows), array("I", sizes)

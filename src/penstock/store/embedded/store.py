@@ -38,13 +38,19 @@ from penstock.log.interface import LogBusy, LogFull
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history_reader, operations, queries
-from penstock.store.embedded.cross_shard_moves import Moves
-from penstock.store.embedded.maintenance import Tidying
+from penstock.store.embedded.cross_shard_moves import CrossShardMoves
+from penstock.store.embedded.maintenance import Maintenance
 from penstock.store.embedded.queries import NameOf, ids_of, past_of
-from penstock.store.embedded.retention import IN_MEMORY, IN_MEMORY_JOURNAL, IN_MEMORY_UPKEEP_MS, ON_DISK, Keep
-from penstock.store.embedded.shard import Fact, Shard
+from penstock.store.embedded.retention import (
+    IN_MEMORY,
+    IN_MEMORY_JOURNAL,
+    IN_MEMORY_UPKEEP_MS,
+    ON_DISK,
+    RetentionLimits,
+)
+from penstock.store.embedded.shard import JournalEntry, Shard
 from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS, UPKEEP_MS
-from penstock.store.embedded.shard_set import Shards
+from penstock.store.embedded.shard_set import ShardSet
 from penstock.store.errors import QueueExists, QueueNotFound, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
@@ -81,11 +87,11 @@ Decide = Callable[[Queue, int, int, int], Event | None]
 class EmbeddedStore:
     """Satisfies `store.interface.QueueStore`; see there for what the verbs promise."""
 
-    def __init__(self, runtime: Runtime, shards: Shards) -> None:
+    def __init__(self, runtime: Runtime, shards: ShardSet) -> None:
         self._runtime = runtime
         self._shards = shards
-        self._moves = Moves(shards)
-        self._tidying = Tidying(shards, self._moves)
+        self._moves = CrossShardMoves(shards)
+        self._tidying = Maintenance(shards, self._moves)
 
     @classmethod
     async def open(
@@ -96,7 +102,7 @@ class EmbeddedStore:
         *,
         shards: int = 1,
         upkeep_ms: int = UPKEEP_MS,
-        keep: Keep = ON_DISK,
+        keep: RetentionLimits = ON_DISK,
     ) -> "EmbeddedStore":
         """Open the store in a folder, or create it, and be what it was.
 
@@ -106,7 +112,7 @@ class EmbeddedStore:
         whether the journals can be made shorter. A clock that is hours ahead of the
         journals is believed only if ``keep`` says so (`shard_set.py`).
         """
-        opened = await Shards.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
+        opened = await ShardSet.open(runtime, folder, settings, count=shards, keep=keep, upkeep_ms=upkeep_ms)
         store = cls(runtime, opened)
         try:
             await store._moves.resume()
@@ -167,7 +173,7 @@ class EmbeddedStore:
             with shard.log.reserve(EVENT_BYTES + len(settings.to_json())) as space:
                 event = shard.queue(queue).change(settings, now_ms=shard.now_ms())
                 if event is not None:
-                    shard.write(space, [Fact(event)])
+                    shard.write(space, [JournalEntry(event)])
 
     async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
         return await operations.delete(self._shards, self._moves, queue, with_dead_letters=with_dead_letters)
@@ -244,8 +250,8 @@ class EmbeddedStore:
                     return None
                 if want > LEASE_BYTES_MAX // BODY_BYTES_MAX:
                     event = _within_bytes(shard, state, event, lease_ms)
-                shard.write(space, [Fact(event)])
-            handed = Handed(shard, state.state, event, self._shards.name_of)
+                shard.write(space, [JournalEntry(event)])
+            handed = PendingDelivery(shard, state.state, event, self._shards.name_of)
         return await handed.delivery()
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
@@ -304,7 +310,7 @@ class EmbeddedStore:
             with shard.log.reserve(size, from_spare=True) as space:
                 state = shard.queue(queue)
                 decided = {key: decide(state, *key, mask) for key, mask in wanted.items()}
-                facts = [Fact(event) for event in decided.values() if event is not None]
+                facts = [JournalEntry(event) for event in decided.values() if event is not None]
                 if facts:
                     shard.write(space, facts)
         done: dict[tuple[int, int], int] = {key: getattr(event, "mask", 0) for key, event in decided.items()}
@@ -324,7 +330,7 @@ class EmbeddedStore:
                 event = state.purge(now_ms=shard.now_ms())
                 if event is None:
                     return 0
-                shard.write(space, [Fact(event)])
+                shard.write(space, [JournalEntry(event)])
                 return count
 
     async def counts(self, queue: str) -> Counts:
@@ -363,7 +369,7 @@ class EmbeddedStore:
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
     ) -> LivePage:
         index = self._shards.all.index(await self._shards.at(queue))
-        look = queries.Look(after, most, with_bodies, is_told)
+        look = queries.LiveQuery(after, most, with_bodies, is_told)
         return await queries.live(self._shards.running[index], index, queue, look)
 
     async def history_shards(self) -> list[HistorySpan]:
@@ -415,14 +421,14 @@ def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> 
         return ids_of(state.state, accepted.messages)
 
 
-def _sent(state: Queue, drafts: Drafts, accepted: SendDecision) -> Fact:
+def _sent(state: Queue, drafts: Drafts, accepted: SendDecision) -> JournalEntry:
     assert accepted.event is not None
     bodies, attributes = drafts.bodies, drafts.attributes
     if len(accepted.event.tiers) != len(drafts):
         rows = _fresh(state, accepted)
         bodies = [bodies[row] for row in rows]
         attributes = None if attributes is None else [attributes[row] for row in rows]
-    return Fact(accepted.event, _blobs(bodies), None if attributes is None else _blobs(attributes))
+    return JournalEntry(accepted.event, _blobs(bodies), None if attributes is None else _blobs(attributes))
 
 
 def _blobs(texts: Sequence[Buffer]) -> Blobs:
@@ -487,7 +493,7 @@ def _check_lease(want: int, lease_ms: int | None) -> None:
         raise ValueError(f"lease_ms is {lease_ms}; it must be from 1 to LEASE_MS_MAX ({LEASE_MS_MAX})")
 
 
-class Handed:
+class PendingDelivery:
     """What was leased by an event that was just applied, as it is at this moment; its bodies are still to be read."""
 
     __slots__ = ("_shard", "_event", "_contents", "_ids", "_errors", "_pasts", "_spans")
