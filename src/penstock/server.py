@@ -343,8 +343,9 @@ async def _listening_for_kafka(
         yield nothing
         return
     # The tables of Kafka's messages take memory that servers without Kafka do not need.
-    from penstock.api.kafka.front import Limits, serving  # noqa: PLC0415
-    from penstock.api.kafka.front import Service as KafkaService  # noqa: PLC0415
+    from penstock.api.kafka.connection import Limits  # noqa: PLC0415
+    from penstock.api.kafka.request import Service as KafkaService  # noqa: PLC0415
+    from penstock.api.kafka.session import serving  # noqa: PLC0415
 
     service = KafkaService(
         topics=streams.topics,

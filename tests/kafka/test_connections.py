@@ -9,7 +9,7 @@ import pytest
 
 from penstock.api.kafka.connection import Connection, Limits, Parts, Shared
 from penstock.api.kafka.wire.fields import Malformed
-from penstock.api.kafka.wire.headers import Header
+from penstock.api.kafka.wire.frames import Header
 from penstock.api.kafka.wire.versions import Api
 from penstock.contract.limits import MIB
 from penstock.listening.buffers import BufferBudget
@@ -99,11 +99,11 @@ class Client:
 async def staged(*, budget_bytes: int | None = None, **limits: Any) -> AsyncIterator[Stage]:
     stage = Stage()
 
-    def converse(_connection: Connection) -> Talk:
+    def open_session(_connection: Connection) -> Talk:
         return Talk(stage)
 
     budget = BufferBudget(budget_bytes or 256 * MIB, asyncio.get_running_loop().time)
-    shared = Shared(converse, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.log_event, budget)
+    shared = Shared(open_session, Limits(**{"sweep_s": 0.02, "farewell_s": 5.0, **limits}), stage.log_event, budget)
     doors = bind("127.0.0.1", 0)
     stage.address = doors[0].getsockname()[:2]
     async with listening(doors, shared, None) as stage.listener:

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, ShareConsumer
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Operation
+from penstock.api.kafka.request import Operation
 from penstock.api.kafka.wire.versions import Api
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, consumer, create, produce_all, producer

@@ -7,7 +7,7 @@ from hashlib import pbkdf2_hmac
 
 import pytest
 
-from penstock.api.kafka.sasl import BadScram, Exchange, Login
+from penstock.api.kafka.sasl import BadScram, Login, ScramExchange
 from penstock.broker.access import Access, Former, Grant, Key, Role, Scram, hash_of
 
 SECRET = "s" * 43
@@ -122,7 +122,7 @@ def test_both_secrets_of_a_rotated_key_prove_it_until_the_former_ends() -> None:
     "last", [b"", b"c=biws,r=xours", b"c=biws,r=xours,p=!", b"c=biws,r=xours,p=AAAA", b"c=eSws,r=xours,p=AA=="]
 )
 def test_a_proof_that_proves_nothing_is_refused(last: bytes) -> None:
-    exchange = Exchange(b"n,,n=only,r=x", "ours")
+    exchange = ScramExchange(b"n,,n=only,r=x", "ours")
     exchange.challenge(SCRAM)
     with pytest.raises(BadScram):
         exchange.prove(last, [SCRAM])
@@ -131,7 +131,7 @@ def test_a_proof_that_proves_nothing_is_refused(last: bytes) -> None:
 def test_the_example_of_the_rfc_is_proven() -> None:
     # RFC 7677, section 3.
     scram = Scram.of("pencil", salt=b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), iterations=4_096)
-    exchange = Exchange(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    exchange = ScramExchange(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert exchange.challenge(scram) == first
     proof = b"dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.api.kafka.calling import in_turns, read_in_turns
-from penstock.api.kafka.cluster import partition_row
+from penstock.api.kafka.metadata import partition_row
+from penstock.api.kafka.request import in_turns, read_in_turns
 from penstock.api.kafka.session import _written_in_turns
 from penstock.api.kafka.wire.fetch import reading_fetch
 from penstock.api.kafka.wire.fields import TURN_ELEMENTS
-from penstock.api.kafka.wire.headers import Header
+from penstock.api.kafka.wire.frames import Header
 from penstock.api.kafka.wire.produce import reading_produce
 from penstock.api.kafka.wire.schema import reading_request, write_response
 from penstock.api.kafka.wire.versions import Api

@@ -6,11 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from penstock.api.kafka.wire.fetch import Found, reading_fetch, write_fetched
+from penstock.api.kafka.wire.fetch import FetchedPartition, reading_fetch, write_fetched
 from penstock.api.kafka.wire.fields import Malformed, Reader, at_once, varint
-from penstock.api.kafka.wire.frames import FRONT_BYTES, ROOM_BYTES, Frames
-from penstock.api.kafka.wire.headers import NotOffered, framed, read_header
-from penstock.api.kafka.wire.produce import Row, reading_produce, write_produced
+from penstock.api.kafka.wire.frames import FRONT_BYTES, ROOM_BYTES, Frames, NotOffered, framed, read_header
+from penstock.api.kafka.wire.produce import ProducedPartition, reading_produce, write_produced
 from penstock.api.kafka.wire.schema import reading_request, response_plan, write_response
 from penstock.api.kafka.wire.versions import OFFERED, Api, is_flexible
 from tests.kafka.messages import (
@@ -89,7 +88,11 @@ def test_a_produce_request_is_read_without_copying_its_batches(version: int) -> 
 
 @pytest.mark.parametrize("version", versions_of(Api.PRODUCE))
 def test_what_became_of_a_produce_request_is_read_by_kio(version: int) -> None:
-    rows = [Row("a", 0, 0, 7, -1, 3), Row("a", 1, 10, message="too large"), Row("b", 5, 0, 2**40, 12, 0)]
+    rows = [
+        ProducedPartition("a", 0, 0, 7, -1, 3),
+        ProducedPartition("a", 1, 10, message="too large"),
+        ProducedPartition("b", 5, 0, 2**40, 12, 0),
+    ]
     found = decoded(response_type(Api.PRODUCE, version), write_produced(version, rows))
     assert [topic.name for topic in found.responses] == ["a", "b"]
     first, second = found.responses[0].partition_responses
@@ -121,7 +124,11 @@ def test_fetched_batches_are_parts_of_the_answer_as_they_are(version: int) -> No
     batch, other = memoryview(b"batch" * 10), memoryview(b"other")
     first = "a" if version < 13 else b"\1" * 16
     last = "b" if version < 13 else b"\2" * 16
-    rows = [Found(first, 0, 0, 10, 2, [batch, other]), Found(first, 1, 3, -1, -1, []), Found(last, 0, 0, 4, 0, [other])]
+    rows = [
+        FetchedPartition(first, 0, 0, 10, 2, [batch, other]),
+        FetchedPartition(first, 1, 3, -1, -1, []),
+        FetchedPartition(last, 0, 0, 4, 0, [other]),
+    ]
     parts = write_fetched(version, rows)
     assert sum(each is batch or each is other for each in parts) == 3
     found = decoded(response_type(Api.FETCH, version), b"".join(parts))

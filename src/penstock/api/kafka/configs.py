@@ -16,8 +16,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from penstock.api.kafka.calling import NODE_ID, Call, Values, in_turns, once_each
 from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
+from penstock.api.kafka.request import NODE_ID, Request, Values, in_turns, once_each
 from penstock.broker.access import Role
 from penstock.contract.topic_settings import (
     KAFKA_NO_BOUND,
@@ -184,20 +184,20 @@ def _row(name: str, kind: int, value: str, default: str, *, is_set: bool = False
     }
 
 
-async def describe_configs(call: Call) -> Values:
-    described = await in_turns(call.request.resources, lambda each: _described_resource(call, each))
+async def describe_configs(request: Request) -> Values:
+    described = await in_turns(request.body.resources, lambda each: _described_resource(request, each))
     return {"throttle_time": 0, "results": described}
 
 
-def _described_resource(call: Call, resource: SimpleNamespace) -> Values:
+def _described_resource(request: Request, resource: SimpleNamespace) -> Values:
     kind, name = resource.resource_type, resource.resource_name
     error, message, rows = 0, None, []
     try:
-        rows = _rows_of(call, kind, name)
+        rows = _rows_of(request, kind, name)
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     wanted = resource.configuration_keys
-    if not call.request.include_synonyms:
+    if not request.body.include_synonyms:
         rows = [{**row, "synonyms": []} for row in rows]
     return {
         "error_code": error,
@@ -209,18 +209,18 @@ def _described_resource(call: Call, resource: SimpleNamespace) -> Values:
     }
 
 
-def _rows_of(call: Call, kind: int, name: str) -> list[Values]:
-    service = call.service
+def _rows_of(request: Request, kind: int, name: str) -> list[Values]:
+    service = request.service
     if kind == _TOPIC:
-        call.check_topic(Role.SEE, name)
+        request.check_topic(Role.SEE, name)
         return described(service.topics.find(name).settings, service.topic_defaults)
     if kind == _BROKER and name in ("", str(NODE_ID)):
-        return _of_broker(call)
+        return _of_broker(request)
     raise BadRequest(f"there is nothing to be configured of kind {kind} and name {name!r}")
 
 
-def _of_broker(call: Call) -> list[Values]:
-    service = call.service
+def _of_broker(request: Request) -> list[Values]:
+    service = request.service
     defaults = service.topic_defaults
     values = {
         "auto.create.topics.enable": (_BOOLEAN, str(service.has_auto_create).lower()),
@@ -237,23 +237,23 @@ def _of_broker(call: Call) -> list[Values]:
     return [{**row, "config_source": _OF_BROKER} for row in rows]
 
 
-async def alter_configs(call: Call) -> Values:
+async def alter_configs(request: Request) -> Values:
     """Say all settings of a topic anew: what is not said is as if it never had been."""
 
     def change(resource: SimpleNamespace, _settings: TopicSettings, defaults: TopicSettings) -> TopicSettings:
         return settings_of({each.name: each.value for each in resource.configs}, defaults)
 
-    return await _altered(call, change)
+    return await _altered(request, change)
 
 
-async def incremental_alter_configs(call: Call) -> Values:
+async def incremental_alter_configs(request: Request) -> Values:
     def change(resource: SimpleNamespace, settings: TopicSettings, defaults: TopicSettings) -> TopicSettings:
         for each in resource.configs:
             unsaid = (each.name,) if each.config_operation == _DELETE else ()
             settings = settings_of({each.name: _operated(each, settings, defaults)}, settings, unsaid=unsaid)
         return settings
 
-    return await _altered(call, change)
+    return await _altered(request, change)
 
 
 def _operated(change: SimpleNamespace, settings: TopicSettings, defaults: TopicSettings) -> str | None:
@@ -273,32 +273,32 @@ def _operated(change: SimpleNamespace, settings: TopicSettings, defaults: TopicS
 Change = Callable[[SimpleNamespace, TopicSettings, TopicSettings], TopicSettings]
 
 
-async def _altered(call: Call, change: Change) -> Values:
-    asked = once_each(call.request.resources, lambda each: (each.resource_type, each.resource_name))
-    return {"throttle_time": 0, "responses": [await _alter(call, *key, each, change) for key, each in asked.items()]}
+async def _altered(request: Request, change: Change) -> Values:
+    asked = once_each(request.body.resources, lambda each: (each.resource_type, each.resource_name))
+    return {"throttle_time": 0, "responses": [await _alter(request, *key, each, change) for key, each in asked.items()]}
 
 
-async def _alter(call: Call, kind: int, name: str, resource: SimpleNamespace | None, change: Change) -> Values:
+async def _alter(request: Request, kind: int, name: str, resource: SimpleNamespace | None, change: Change) -> Values:
     error, message = 0, None
     try:
         if resource is None:
             raise BadRequest(f"{name} is there twice")
         if kind != _TOPIC:
             raise BadRequest("only topics are configured this way; the server has its settings in a file")
-        changed = _changed(call, name, resource, change)
-        if not call.request.validate_only:
-            await call.service.topics.change(name, changed)
+        changed = _changed(request, name, resource, change)
+        if not request.body.validate_only:
+            await request.service.topics.change(name, changed)
             said = ", ".join(f"{each.name}={each.value}" for each in resource.configs)
-            await call.did("topic.change", name, detail=said)
+            await request.did("topic.change", name, detail=said)
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     return {"error_code": error, "error_message": message, "resource_type": kind, "resource_name": name}
 
 
-def _changed(call: Call, name: str, resource: SimpleNamespace, change: Change) -> TopicSettings:
-    call.check_topic(Role.ADMIN, name)
+def _changed(request: Request, name: str, resource: SimpleNamespace, change: Change) -> TopicSettings:
+    request.check_topic(Role.ADMIN, name)
     if None in once_each(resource.configs, lambda each: each.name).values():
         raise BadRequest("a setting is there twice")
-    settings = call.service.topics.find(name).settings
+    settings = request.service.topics.find(name).settings
     # The number of partitions is no setting for Kafka, and stays what it is.
-    return change(resource, settings, replace(call.service.topic_defaults, partitions=settings.partitions))
+    return change(resource, settings, replace(request.service.topic_defaults, partitions=settings.partitions))

@@ -28,8 +28,7 @@ from math import inf
 from typing import Protocol, cast
 
 from penstock.api.kafka.wire.fields import Malformed
-from penstock.api.kafka.wire.frames import Frames
-from penstock.api.kafka.wire.headers import Header, NotOffered, framed, read_header
+from penstock.api.kafka.wire.frames import Frames, Header, NotOffered, framed, read_header
 from penstock.api.kafka.wire.versions import Api
 from penstock.contract.limits import KIB, MIB
 from penstock.listening.buffers import BufferBudget
@@ -84,7 +83,7 @@ class Limits:
     sweep_s: float = 1.0
 
 
-class Ended(Exception):
+class ConnectionClosed(Exception):
     """This connection has said something that it must not go on after."""
 
     def __init__(self, parts: Parts | None = None) -> None:
@@ -93,7 +92,7 @@ class Ended(Exception):
         self.parts = parts
 
 
-class Conversation(Protocol):
+class ClientSession(Protocol):
     """What a connection gives its requests to."""
 
     @property
@@ -114,7 +113,7 @@ class Conversation(Protocol):
         ...
 
 
-class Exchange:
+class PendingRequest:
     __slots__ = ("header", "frame", "size", "task", "answer", "is_front", "is_done", "is_last")
 
     def __init__(self, header: Header | None, frame: memoryview, *, is_front: bool = False) -> None:
@@ -135,12 +134,12 @@ class Shared:
 
     def __init__(
         self,
-        converse: Callable[["Connection"], Conversation],
+        open_session: Callable[["Connection"], ClientSession],
         limits: Limits,
         log_event: LogEventWriter,
         budget: BufferBudget,
     ) -> None:
-        self.converse = converse
+        self.open_session = open_session
         self.limits = limits
         # Of everything that is not answered yet, whatever protocol it came by.
         self.budget = budget
@@ -205,8 +204,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._frames = Frames(shared.limits.stranger_frame_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._conversation: Conversation | None = None
-        self._waiting: deque[Exchange] = deque()
+        self._session: ClientSession | None = None
+        self._waiting: deque[PendingRequest] = deque()
         # How many of those that wait have begun; they are the first.
         self._begun = 0
         self._waiting_bytes = 0
@@ -236,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         shared.accepted += 1
-        self._conversation = shared.converse(self)
+        self._session = shared.open_session(self)
         self._adjust_frame_limit()
         self.due_at = self._known_by = self._loop.time() + limits.first_request_s
 
@@ -267,8 +266,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a client may go as it likes.
         shared = self._shared
         self._is_closing, self.due_at = True, inf
-        if self._conversation is not None:
-            self._conversation.end()
+        if self._session is not None:
+            self._session.end()
         for exchange in self._waiting:
             self._forget(exchange)
         self._waiting.clear()
@@ -390,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_stranger(self) -> bool:
-        return self._conversation is None or self._conversation.is_stranger
+        return self._session is None or self._session.is_stranger
 
     def _adjust_frame_limit(self) -> None:
         limits = self._limits
@@ -409,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             pass
         if is_front and header is not None and header.key != Api.PRODUCE:
             header = None
-        exchange = Exchange(header, frame, is_front=is_front)
+        exchange = PendingRequest(header, frame, is_front=is_front)
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
         self._shared.budget.take(exchange.size)
@@ -429,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.tasks.add(exchange.task)
             exchange.task.add_done_callback(self._shared.tasks.discard)
 
-    def _may_overlap(self, exchange: Exchange) -> bool:
+    def _may_overlap(self, exchange: PendingRequest) -> bool:
         before = self._waiting[self._begun - 1]
         return (
             self._begun < self._limits.overlapping_max
@@ -438,18 +437,18 @@ class Connection(asyncio.BufferedProtocol):
             and exchange.header.key == before.header.key == Api.PRODUCE
         )
 
-    async def _run(self, exchange: Exchange, header: Header) -> None:
-        assert self._conversation is not None
+    async def _run(self, exchange: PendingRequest, header: Header) -> None:
+        assert self._session is not None
         assert exchange.frame is not None
         try:
             if exchange.is_front:
-                body = self._conversation.refuse(header, exchange.frame)
+                body = self._session.refuse(header, exchange.frame)
             else:
-                body = await self._conversation.answer(header, exchange.frame)
+                body = await self._session.answer(header, exchange.frame)
             exchange.answer = None if body is None else framed(header, body)
         except Malformed:
             exchange.is_last = True
-        except Ended as ended:
+        except ConnectionClosed as ended:
             exchange.is_last = True
             exchange.answer = None if ended.parts is None else framed(header, ended.parts)
         except Exception as error:
@@ -543,7 +542,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.unread_bytes += size - self._unread_bytes
         self._unread_bytes = size
 
-    def _forget(self, exchange: Exchange) -> None:
+    def _forget(self, exchange: PendingRequest) -> None:
         """The answer is not awaited any more. A request that changes something is finished all the same."""
         self._waiting_bytes -= exchange.size
         self._shared.budget.give_back(exchange.size)

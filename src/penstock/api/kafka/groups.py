@@ -17,8 +17,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Call, Values, on_group
 from penstock.api.kafka.errors import REFUSALS, TopicNotAllowed, code_of_row, group_code_of
+from penstock.api.kafka.request import Request, Values, on_group
 from penstock.broker.access import Role
 from penstock.broker.consumer_groups import (
     Commit,
@@ -42,16 +42,16 @@ _ID_FIRST_FROM = 4
 _SKIPS_FROM = 9
 
 
-async def describe_groups(call: Call) -> Values:
-    return {"throttle_time": 0, "groups": [await _describe(call, group) for group in call.request.groups]}
+async def describe_groups(request: Request) -> Values:
+    return {"throttle_time": 0, "groups": [await _describe(request, group) for group in request.body.groups]}
 
 
-async def _describe(call: Call, group: str) -> Values:
+async def _describe(request: Request, group: str) -> Values:
     try:
-        call.check_group(Role.READ, group)
-        found = _described(shown_to(call.caller, await call.service.groups.describe(group)))
+        request.check_group(Role.READ, group)
+        found = _described(shown_to(request.caller, await request.service.groups.describe(group)))
     except REFUSALS as error:
-        is_dead = isinstance(error, GroupNotFound) and call.version < _NOT_FOUND_FROM
+        is_dead = isinstance(error, GroupNotFound) and request.version < _NOT_FOUND_FROM
         return {
             "error_code": 0 if is_dead else group_code_of(error),
             "error_message": str(error),
@@ -61,8 +61,8 @@ async def _describe(call: Call, group: str) -> Values:
             "protocol_data": "",
             "members": [],
         }
-    if getattr(call.request, "include_authorized_operations", False):
-        return {**found, "authorized_operations": on_group(call.caller, group)}
+    if getattr(request.body, "include_authorized_operations", False):
+        return {**found, "authorized_operations": on_group(request.caller, group)}
     return found
 
 
@@ -89,12 +89,12 @@ def _described(group: GroupDescription) -> Values:
     }
 
 
-async def list_groups(call: Call) -> Values:
-    wanted = {state.lower() for state in getattr(call.request, "states_filter", ())}
-    kinds = {kind.lower() for kind in getattr(call.request, "types_filter", ())}
+async def list_groups(request: Request) -> Values:
+    wanted = {state.lower() for state in getattr(request.body, "states_filter", ())}
+    kinds = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     states = [state for state in GroupState if state.value.lower() in wanted]
     is_none = (wanted and not states) or (kinds and "classic" not in kinds)
-    found = [] if is_none else await call.service.groups.listed(states)
+    found = [] if is_none else await request.service.groups.listed(states)
     groups = [
         {
             "group_id": each.group,
@@ -103,52 +103,52 @@ async def list_groups(call: Call) -> Values:
             "group_type": each.kind,
         }
         for each in found
-        if call.caller.has(Role.READ, each.group)
+        if request.caller.has(Role.READ, each.group)
     ]
     return {"throttle_time": 0, "error_code": 0, "groups": groups}
 
 
-async def delete_groups(call: Call) -> Values:
-    return {"throttle_time": 0, "results": [await _delete(call, group) for group in call.request.groups_names]}
+async def delete_groups(request: Request) -> Values:
+    return {"throttle_time": 0, "results": [await _delete(request, group) for group in request.body.groups_names]}
 
 
-async def _delete(call: Call, group: str) -> Values:
+async def _delete(request: Request, group: str) -> Values:
     error = 0
     try:
-        call.check_group(Role.ADMIN, group)
-        await call.service.groups.delete(group)
-        await call.did("group.delete", group)
+        request.check_group(Role.ADMIN, group)
+        await request.service.groups.delete(group)
+        await request.did("group.delete", group)
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"group_id": group, "error_code": error}
 
 
-async def join_group(call: Call) -> Values:
-    request = call.request
+async def join_group(request: Request) -> Values:
+    body = request.body
     try:
-        call.check_group(Role.RECEIVE, request.group_id)
-        call.service.groups.check_share(call.caller, request.group_id)
-        joined = await call.service.groups.join(request.group_id, _join_request(call))
+        request.check_group(Role.RECEIVE, body.group_id)
+        request.service.groups.check_share(request.caller, body.group_id)
+        joined = await request.service.groups.join(body.group_id, _join_request(request))
     except REFUSALS as error:
-        member_id = error.member_id if isinstance(error, MemberIdNeeded) else request.member_id
-        return _not_joined(call, group_code_of(error), member_id)
+        member_id = error.member_id if isinstance(error, MemberIdNeeded) else body.member_id
+        return _not_joined(request, group_code_of(error), member_id)
     return _joined(joined)
 
 
-def _join_request(call: Call) -> JoinRequest:
-    request = call.request
-    session_ms: int = request.session_timeout
+def _join_request(request: Request) -> JoinRequest:
+    body = request.body
+    session_ms: int = body.session_timeout
     return JoinRequest(
-        member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
-        client_id=call.client_id,
-        client_host=call.client_host,
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        client_id=request.client_id,
+        client_host=request.client_host,
         session_timeout_ms=session_ms,
-        rebalance_timeout_ms=getattr(request, "rebalance_timeout", session_ms),
-        protocol_type=request.protocol_type,
-        protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
-        needs_member_id=call.version >= _ID_FIRST_FROM,
-        can_skip_assignment=call.version >= _SKIPS_FROM,
+        rebalance_timeout_ms=getattr(body, "rebalance_timeout", session_ms),
+        protocol_type=body.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
+        needs_member_id=request.version >= _ID_FIRST_FROM,
+        can_skip_assignment=request.version >= _SKIPS_FROM,
     )
 
 
@@ -170,14 +170,14 @@ def _joined(joined: Joined) -> Values:
     }
 
 
-def _not_joined(call: Call, error: int, member_id: str) -> Values:
+def _not_joined(request: Request, error: int, member_id: str) -> Values:
     return {
         "throttle_time": 0,
         "error_code": error,
         "generation_id": -1,
         "protocol_type": None,
         # Null only since version 7.
-        "protocol_name": None if call.version >= 7 else "",
+        "protocol_name": None if request.version >= 7 else "",
         "leader": "",
         "skip_assignment": False,
         "member_id": member_id,
@@ -185,19 +185,19 @@ def _not_joined(call: Call, error: int, member_id: str) -> Values:
     }
 
 
-async def sync_group(call: Call) -> Values:
-    request = call.request
+async def sync_group(request: Request) -> Values:
+    body = request.body
     try:
-        call.check_group(Role.RECEIVE, request.group_id)
-        synced = await call.service.groups.sync(
-            request.group_id,
+        request.check_group(Role.RECEIVE, body.group_id)
+        synced = await request.service.groups.sync(
+            body.group_id,
             SyncRequest(
-                member_id=request.member_id,
-                generation=request.generation_id,
-                instance_id=getattr(request, "group_instance_id", None),
-                protocol_type=getattr(request, "protocol_type", None),
-                protocol=getattr(request, "protocol_name", None),
-                assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+                member_id=body.member_id,
+                generation=body.generation_id,
+                instance_id=getattr(body, "group_instance_id", None),
+                protocol_type=getattr(body, "protocol_type", None),
+                protocol=getattr(body, "protocol_name", None),
+                assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
             ),
         )
     except REFUSALS as error:
@@ -212,41 +212,41 @@ async def sync_group(call: Call) -> Values:
     }
 
 
-async def heartbeat(call: Call) -> Values:
-    request = call.request
-    instance_id = getattr(request, "group_instance_id", None)
+async def heartbeat(request: Request) -> Values:
+    body = request.body
+    instance_id = getattr(body, "group_instance_id", None)
     error = 0
     try:
-        call.check_group(Role.RECEIVE, request.group_id)
-        await call.service.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
+        request.check_group(Role.RECEIVE, body.group_id)
+        await request.service.groups.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"throttle_time": 0, "error_code": error}
 
 
-async def newer_heartbeat(call: Call) -> Values:
+async def newer_heartbeat(request: Request) -> Values:
     """Refuse the newer groups (KIP-848, KIP-932), in words: a client that is not even told so waits for ever."""
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.unsupported_version,
         "error_message": "there are only groups of the classic protocol here: group.protocol=classic",
-        "member_id": call.request.member_id,
+        "member_id": request.body.member_id,
         "member_epoch": -1,
         "heartbeat_interval": 0,
     }
 
 
-async def leave_group(call: Call) -> Values:
-    request = call.request
+async def leave_group(request: Request) -> Values:
+    body = request.body
     # Since version 3 many may be sent away at once (KIP-345).
-    is_alone = not hasattr(request, "members")
+    is_alone = not hasattr(body, "members")
     leavers = [
         Leaver(each.member_id, getattr(each, "group_instance_id", None))
-        for each in ([request] if is_alone else request.members)
+        for each in ([body] if is_alone else body.members)
     ]
     try:
-        call.check_group(Role.RECEIVE, request.group_id)
-        errors = [code_of_row(each) for each in await call.service.groups.leave(request.group_id, leavers)]
+        request.check_group(Role.RECEIVE, body.group_id)
+        errors = [code_of_row(each) for each in await request.service.groups.leave(body.group_id, leavers)]
     except REFUSALS as problem:
         return {"throttle_time": 0, "error_code": group_code_of(problem), "members": []}
     members = [
@@ -256,8 +256,8 @@ async def leave_group(call: Call) -> Values:
     return {"throttle_time": 0, "error_code": errors[0] if is_alone else 0, "members": members}
 
 
-async def offset_commit(call: Call) -> Values:
-    request = call.request
+async def offset_commit(request: Request) -> Values:
+    body = request.body
     rows = [
         Commit(
             topic.name,
@@ -266,29 +266,29 @@ async def offset_commit(call: Call) -> Values:
             getattr(part, "committed_leader_epoch", -1),
             part.committed_metadata or "",
         )
-        for topic in request.topics
+        for topic in body.topics
         for part in topic.partitions
     ]
-    errors = await _commit(call, rows)
+    errors = await _commit(request, rows)
     answered = zip(rows, errors, strict=True)
     topics = _by_topic(({"partition_index": row.partition, "error_code": error}, row.topic) for row, error in answered)
     return {"throttle_time": 0, "topics": topics}
 
 
-async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
+async def _commit(request: Request, rows: Sequence[Commit]) -> list[int]:
     """Commit what may be, and return a number for each row."""
-    request = call.request
-    generation = getattr(request, "generation_id_or_member_epoch", None)
-    retention_ms = getattr(request, "retention_time", _FOR_EVER)
-    allowed = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
+    body = request.body
+    generation = getattr(body, "generation_id_or_member_epoch", None)
+    retention_ms = getattr(body, "retention_time", _FOR_EVER)
+    allowed = [row for row in rows if request.caller.has(Role.FETCH, row.topic)]
     try:
-        call.check_group(Role.RECEIVE, request.group_id)
-        call.service.groups.check_share(call.caller, request.group_id)
-        done = await call.service.groups.commit(
-            request.group_id,
+        request.check_group(Role.RECEIVE, body.group_id)
+        request.service.groups.check_share(request.caller, body.group_id)
+        done = await request.service.groups.commit(
+            body.group_id,
             allowed,
-            member_id=getattr(request, "member_id", ""),
-            instance_id=getattr(request, "group_instance_id", None),
+            member_id=getattr(body, "member_id", ""),
+            instance_id=getattr(body, "group_instance_id", None),
             generation=-1 if generation is None else generation,
             retention_ms=None if retention_ms == _FOR_EVER else retention_ms,
         )
@@ -296,36 +296,36 @@ async def _commit(call: Call, rows: Sequence[Commit]) -> list[int]:
         return [group_code_of(error)] * len(rows)
     errors = iter(done)
     refused = TopicNotAllowed()
-    return [code_of_row(next(errors) if call.caller.has(Role.FETCH, row.topic) else refused) for row in rows]
+    return [code_of_row(next(errors) if request.caller.has(Role.FETCH, row.topic) else refused) for row in rows]
 
 
-async def offset_fetch(call: Call) -> Values:
-    request = call.request
-    if hasattr(request, "groups"):
+async def offset_fetch(request: Request) -> Values:
+    body = request.body
+    if hasattr(body, "groups"):
         return {
             "throttle_time": 0,
-            "groups": [await _fetch(call, each.group_id, each.topics) for each in request.groups],
+            "groups": [await _fetch(request, each.group_id, each.topics) for each in body.groups],
         }
-    return {"throttle_time": 0, **await _fetch(call, request.group_id, request.topics)}
+    return {"throttle_time": 0, **await _fetch(request, body.group_id, body.topics)}
 
 
-async def _fetch(call: Call, group: str, topics: list[SimpleNamespace] | None) -> Values:
+async def _fetch(request: Request, group: str, topics: list[SimpleNamespace] | None) -> Values:
     wanted: Mapping[str, Sequence[int]] | None = None
     if topics is not None:
         wanted = {topic.name: topic.partition_indexes for topic in topics}
     try:
-        call.check_group(Role.FETCH, group)
-        rows = await call.service.groups.committed(group, wanted)
+        request.check_group(Role.FETCH, group)
+        rows = await request.service.groups.committed(group, wanted)
     except REFUSALS as error:
         return {"group_id": group, "error_code": group_code_of(error), "topics": []}
     if wanted is None:
-        rows = [row for row in rows if call.caller.has(Role.FETCH, row.topic)]
-    return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(call, row), row.topic) for row in rows)}
+        rows = [row for row in rows if request.caller.has(Role.FETCH, row.topic)]
+    return {"group_id": group, "error_code": 0, "topics": _by_topic((_row(request, row), row.topic) for row in rows)}
 
 
-def _row(call: Call, row: Committed) -> Values:
+def _row(request: Request, row: Committed) -> Values:
     error = 0
-    if not call.caller.has(Role.FETCH, row.topic):
+    if not request.caller.has(Role.FETCH, row.topic):
         row, error = Committed(row.topic, row.partition), code_of_row(TopicNotAllowed())
     return {
         "partition_index": row.partition,
@@ -336,19 +336,19 @@ def _row(call: Call, row: Committed) -> Values:
     }
 
 
-async def offset_delete(call: Call) -> Values:
-    request = call.request
-    rows = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
+async def offset_delete(request: Request) -> Values:
+    body = request.body
+    rows = [(topic.name, part.partition_index) for topic in body.topics for part in topic.partitions]
     try:
-        call.check_group(Role.ADMIN, request.group_id)
-        allowed = [row for row in rows if call.caller.has(Role.FETCH, row[0])]
-        done = iter(await call.service.groups.forget_offsets(request.group_id, allowed))
+        request.check_group(Role.ADMIN, body.group_id)
+        allowed = [row for row in rows if request.caller.has(Role.FETCH, row[0])]
+        done = iter(await request.service.groups.forget_offsets(body.group_id, allowed))
     except REFUSALS as problem:
         return {"throttle_time": 0, "error_code": group_code_of(problem), "topics": []}
     if allowed:
-        await call.did("group.forget", request.group_id, detail=", ".join(sorted({topic for topic, _ in allowed})))
+        await request.did("group.forget", body.group_id, detail=", ".join(sorted({topic for topic, _ in allowed})))
     refused = TopicNotAllowed()
-    answered = ((row, code_of_row(next(done) if call.caller.has(Role.FETCH, row[0]) else refused)) for row in rows)
+    answered = ((row, code_of_row(next(done) if request.caller.has(Role.FETCH, row[0]) else refused)) for row in rows)
     topics = _by_topic(({"partition_index": index, "error_code": error}, topic) for (topic, index), error in answered)
     return {"throttle_time": 0, "error_code": 0, "topics": topics}
 

@@ -26,7 +26,7 @@ from hashlib import sha256
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Values
+from penstock.api.kafka.request import Values
 from penstock.broker.access import ANONYMOUS_ADMIN, Access, Caller, KeyNeeded, KeyUnknown, Scram
 
 PLAIN, SCRAM = "PLAIN", "SCRAM-SHA-256"
@@ -43,7 +43,7 @@ class Login:
         self._access = access
         self._mechanisms = [PLAIN, SCRAM] if is_private else [SCRAM]
         self._mechanism: str | None = None
-        self._exchange: tuple[Exchange, str, tuple[Scram, ...]] | None = None
+        self._exchange: tuple[ScramExchange, str, tuple[Scram, ...]] | None = None
         # Finds who has shown a key, as long as it is good.
         self._find: Callable[[], Caller] | None = None
         self.has_failed = False
@@ -92,7 +92,7 @@ class Login:
 
     def _scram(self, said: bytes) -> bytes:
         if self._exchange is None:
-            exchange = Exchange(said, secrets.token_urlsafe(_NONCE_BYTES))
+            exchange = ScramExchange(said, secrets.token_urlsafe(_NONCE_BYTES))
             self.user = exchange.user
             key_id, scrams = self._access.scrams_of(exchange.user)
             self._exchange = exchange, key_id, scrams
@@ -112,7 +112,7 @@ class BadScram(Exception):
     """What a client said is no SCRAM, or proves nothing."""
 
 
-class Exchange:
+class ScramExchange:
     """One login; ``ours`` is a nonce that nobody can guess."""
 
     def __init__(self, first: bytes, ours: str) -> None:

@@ -8,22 +8,15 @@ connected: a client that is not known any more is cut off at once, whatever it w
 """
 
 import asyncio
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import Answer, Call, Service, Values, read_in_turns
-from penstock.api.kafka.cluster import (
-    api_versions,
-    describe_cluster,
-    describe_log_dirs,
-    find_coordinator,
-    metadata,
-    offered,
-)
 from penstock.api.kafka.configs import alter_configs, describe_configs, incremental_alter_configs
-from penstock.api.kafka.connection import Connection, Ended, Parts
-from penstock.api.kafka.fetching import fetch, list_offsets, offset_for_leader_epoch
+from penstock.api.kafka.connection import Connection, ConnectionClosed, Limits, Parts, Shared
 from penstock.api.kafka.groups import (
     delete_groups,
     describe_groups,
@@ -37,22 +30,32 @@ from penstock.api.kafka.groups import (
     offset_fetch,
     sync_group,
 )
-from penstock.api.kafka.leaders import (
+from penstock.api.kafka.metadata import (
+    api_versions,
+    describe_cluster,
+    describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
     elect_leaders,
+    find_coordinator,
     list_partition_reassignments,
+    metadata,
+    offered,
 )
-from penstock.api.kafka.producing import init_producer_id, produce
+from penstock.api.kafka.produce_fetch import fetch, init_producer_id, list_offsets, offset_for_leader_epoch, produce
+from penstock.api.kafka.request import Answer, Request, Service, Values, read_in_turns
 from penstock.api.kafka.sasl import Login
 from penstock.api.kafka.topics import create_partitions, create_topics, delete_records, delete_topics
 from penstock.api.kafka.wire.fetch import reading_fetch, write_fetched
 from penstock.api.kafka.wire.fields import at_once
-from penstock.api.kafka.wire.headers import Header
-from penstock.api.kafka.wire.produce import Row, read_front, reading_produce, write_produced
+from penstock.api.kafka.wire.frames import Header
+from penstock.api.kafka.wire.produce import ProducedPartition, read_front, reading_produce, write_produced
 from penstock.api.kafka.wire.schema import reading_request, response_plan, write_response
 from penstock.api.kafka.wire.versions import OFFERED, Api
 from penstock.broker.access import Caller
+from penstock.listening.buffers import BufferBudget
+from penstock.listening.listener import Listener, listening
+from penstock.runtime.interface import LogEventWriter
 
 # Fields, or rows without rows of their own, that are written at once: a millisecond or two.
 _TURN_PARTS = 1_000
@@ -115,7 +118,7 @@ class Session:
             return self._log_in(header, frame)
         caller = await self._unhurried(len(frame))
         if caller is None and header.key != Api.API_VERSIONS:
-            raise Ended
+            raise ConnectionClosed
         if caller is not self._watched:
             self._watch(caller)
         if header.key == Api.PRODUCE and caller is not None:
@@ -137,9 +140,10 @@ class Session:
     def refuse(self, header: Header, front: memoryview) -> Parts | None:
         """Say that a batch is too large, if it is clear which one."""
         if self.is_stranger:
-            raise Ended
+            raise ConnectionClosed
         acks, topic, partition = read_front(header.version, front, header.body)
-        row = Row(topic, partition, ErrorCode.message_too_large, message="the request is larger than request_bytes_max")
+        message = "the request is larger than request_bytes_max"
+        row = ProducedPartition(topic, partition, ErrorCode.message_too_large, message=message)
         return None if acks == 0 else [write_produced(header.version, [row])]
 
     async def _unhurried(self, size_bytes: int) -> Caller | None:
@@ -175,7 +179,7 @@ class Session:
         return write_fetched(header.version, found, throttle_ms=access.wait_ms(caller))
 
     async def _others(self, caller: Caller | None, header: Header, frame: memoryview) -> Parts:
-        call = Call(
+        request = Request(
             self._service,
             caller or NOBODY,
             header.version,
@@ -184,7 +188,7 @@ class Session:
             self._here,
             await read_in_turns(reading_request(header.key, header.version, frame, header.body)),
         )
-        values = await ANSWERS[header.key](call)
+        values = await ANSWERS[header.key](request)
         if caller is not None and caller.rate is not None and "throttle_time" in values:
             values = {**values, "throttle_time": self._service.access.wait_ms(caller)}
         return [await _written_in_turns(header, values)]
@@ -198,7 +202,7 @@ class Session:
         if self._login.has_failed:
             said, source = self._login.user, self._client_host
             self._service.activity.failed_login(via="kafka", said=said, source=source)
-            raise Ended(parts)
+            raise ConnectionClosed(parts)
         return parts
 
 
@@ -214,3 +218,18 @@ async def _written_in_turns(header: Header, values: Values) -> bytes:
 
 # Whoever only asks what is offered.
 NOBODY = Caller("nobody", ())
+
+
+@asynccontextmanager
+async def serving(
+    service: Service,
+    sockets: Sequence[socket.socket],
+    tls: ssl.SSLContext | None,
+    limits: Limits,
+    log_event: LogEventWriter,
+    budget: BufferBudget,
+) -> AsyncIterator[Listener[Shared]]:
+    """Serve Kafka clients at these sockets until this ends."""
+    shared = Shared(lambda connection: Session(service, connection), limits, log_event, budget)
+    async with listening(sockets, shared, tls) as listener:
+        yield listener

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.calling import NODE_ID, Call, Values, once_each
 from penstock.api.kafka.configs import described, settings_of
 from penstock.api.kafka.errors import REFUSALS, BadAssignment, BadReplication, BadRequest, code_of
+from penstock.api.kafka.request import NODE_ID, Request, Values, once_each
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPIC_PARTITIONS_MAX
 from penstock.contract.topic_settings import TopicSettings
@@ -17,45 +17,45 @@ _BY_DEFAULT = -1
 _NO_ID = bytes(16)
 
 
-async def create_topics(call: Call) -> Values:
+async def create_topics(request: Request) -> Values:
     """Make topics, all that may be made with one write. A name that is there twice is one row, and not made."""
-    asked = once_each(call.request.topics, lambda topic: topic.name)
-    settled = {name: _settings(call, name, wanted) for name, wanted in asked.items()}
-    _keep_to_share(call, settled)
+    asked = once_each(request.body.topics, lambda topic: topic.name)
+    settled = {name: _settings(request, name, wanted) for name, wanted in asked.items()}
+    _keep_to_share(request, settled)
     good = [(name, settings) for name, settings in settled.items() if isinstance(settings, TopicSettings)]
     made: dict[str, Topic | Exception] = {}
-    if not getattr(call.request, "validate_only", False):
-        made = dict(zip((name for name, _ in good), await call.create_topics(good), strict=True))
-        await call.did("topic.create", *(name for name, topic in made.items() if isinstance(topic, Topic)))
+    if not getattr(request.body, "validate_only", False):
+        made = dict(zip((name for name, _ in good), await request.create_topics(good), strict=True))
+        await request.did("topic.create", *(name for name, topic in made.items() if isinstance(topic, Topic)))
     rows = []
     for name, settings in settled.items():
         topic = made.get(name)
         error = topic if isinstance(topic, Exception) else settings
-        rows.append(_refused(name, error) if isinstance(error, Exception) else _created(call, name, error, topic))
+        rows.append(_refused(name, error) if isinstance(error, Exception) else _created(request, name, error, topic))
     return {"throttle_time": 0, "topics": rows}
 
 
-def _keep_to_share(call: Call, settled: dict[str, TopicSettings | Exception]) -> None:
+def _keep_to_share(request: Request, settled: dict[str, TopicSettings | Exception]) -> None:
     """Refuse those that would be more than the share of the key, after those before them."""
     wanted = {name: settings.partitions for name, settings in settled.items() if isinstance(settings, TopicSettings)}
-    refusals = call.service.topics.beyond_share(call.caller, list(wanted.values()))
+    refusals = request.service.topics.beyond_share(request.caller, list(wanted.values()))
     settled.update({name: refusal for name, refusal in zip(wanted, refusals, strict=True) if refusal is not None})
 
 
-def _settings(call: Call, name: str, wanted: SimpleNamespace | None) -> TopicSettings | Exception:
+def _settings(request: Request, name: str, wanted: SimpleNamespace | None) -> TopicSettings | Exception:
     try:
         if wanted is None:
             raise BadRequest(f"the topic {name} is there twice")
-        call.check_topic(Role.ADMIN, name)
+        request.check_topic(Role.ADMIN, name)
         said = {config.name: config.value for config in wanted.configs}
-        settings = settings_of(said, replace(call.service.topic_defaults, partitions=_partitions(call, wanted)))
-        call.service.topics.check_create(name, settings)
+        settings = settings_of(said, replace(request.service.topic_defaults, partitions=_partitions(request, wanted)))
+        request.service.topics.check_create(name, settings)
     except REFUSALS as error:
         return error
     return settings
 
 
-def _created(call: Call, name: str, settings: TopicSettings, topic: Topic | Exception | None) -> Values:
+def _created(request: Request, name: str, settings: TopicSettings, topic: Topic | Exception | None) -> Values:
     return {
         "name": name,
         "topic_id": topic.id if isinstance(topic, Topic) else _NO_ID,
@@ -63,7 +63,7 @@ def _created(call: Call, name: str, settings: TopicSettings, topic: Topic | Exce
         "error_message": None,
         "num_partitions": settings.partitions,
         "replication_factor": 1,
-        "configs": described(settings, call.service.topic_defaults),
+        "configs": described(settings, request.service.topic_defaults),
     }
 
 
@@ -79,7 +79,7 @@ def _refused(name: str, error: Exception) -> Values:
     }
 
 
-def _partitions(call: Call, wanted: SimpleNamespace) -> int:
+def _partitions(request: Request, wanted: SimpleNamespace) -> int:
     """Return how many partitions a new topic is to have."""
     if wanted.assignments:
         _check_assignments([each.broker_ids for each in wanted.assignments])
@@ -89,7 +89,7 @@ def _partitions(call: Call, wanted: SimpleNamespace) -> int:
     if wanted.replication_factor not in (_BY_DEFAULT, 1):
         raise BadReplication(f"a replication factor of {wanted.replication_factor}; there is one broker")
     if wanted.num_partitions == _BY_DEFAULT:
-        return call.service.topic_defaults.partitions
+        return request.service.topic_defaults.partitions
     return _checked_count(wanted.num_partitions)
 
 
@@ -106,25 +106,25 @@ def _check_assignments(assignments: list[list[int]]) -> None:
         raise BadAssignment(f"every partition has one replica, on the broker {NODE_ID}")
 
 
-async def delete_topics(call: Call) -> Values:
+async def delete_topics(request: Request) -> Values:
     """Delete topics. One that is named twice, also if once by its name and once by its id, stays."""
-    wanted = getattr(call.request, "topics", None)
+    wanted = getattr(request.body, "topics", None)
     if wanted is None:
-        wanted = [SimpleNamespace(name=name, topic_id=_NO_ID) for name in call.request.topic_names]
-    asked = once_each(wanted, lambda each: _name_or_id(call, each))
-    return {"throttle_time": 0, "responses": [await _delete(call, key, each) for key, each in asked.items()]}
+        wanted = [SimpleNamespace(name=name, topic_id=_NO_ID) for name in request.body.topic_names]
+    asked = once_each(wanted, lambda each: _name_or_id(request, each))
+    return {"throttle_time": 0, "responses": [await _delete(request, key, each) for key, each in asked.items()]}
 
 
-def _name_or_id(call: Call, wanted: SimpleNamespace) -> str | bytes:
+def _name_or_id(request: Request, wanted: SimpleNamespace) -> str | bytes:
     if wanted.name is not None:
         return str(wanted.name)
     try:
-        return call.find_by_id(Role.ADMIN, wanted.topic_id).name
+        return request.find_by_id(Role.ADMIN, wanted.topic_id).name
     except REFUSALS:
         return bytes(wanted.topic_id)
 
 
-async def _delete(call: Call, key: str | bytes, wanted: SimpleNamespace | None) -> Values:
+async def _delete(request: Request, key: str | bytes, wanted: SimpleNamespace | None) -> Values:
     name = key if isinstance(key, str) else None
     topic_id = wanted.topic_id if wanted is not None else key if isinstance(key, bytes) else _NO_ID
     error, message = 0, None
@@ -132,62 +132,62 @@ async def _delete(call: Call, key: str | bytes, wanted: SimpleNamespace | None) 
         if wanted is None:
             raise BadRequest("the topic is there twice")
         if name is None:
-            name = call.find_by_id(Role.ADMIN, topic_id).name
-        call.check_topic(Role.ADMIN, name)
-        await call.service.topics.delete(name)
-        await call.did("topic.delete", name)
-        await call.service.groups.forget_topic(name)
+            name = request.find_by_id(Role.ADMIN, topic_id).name
+        request.check_topic(Role.ADMIN, name)
+        await request.service.topics.delete(name)
+        await request.did("topic.delete", name)
+        await request.service.groups.forget_topic(name)
     except REFUSALS as problem:
         is_by_id = name is None and isinstance(problem, TopicNotFound)
         error, message = ErrorCode.unknown_topic_id if is_by_id else code_of(problem), str(problem)
     return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": message}
 
 
-async def create_partitions(call: Call) -> Values:
-    asked = once_each(call.request.topics, lambda topic: topic.name)
-    return {"throttle_time": 0, "results": [await _grow(call, name, topic) for name, topic in asked.items()]}
+async def create_partitions(request: Request) -> Values:
+    asked = once_each(request.body.topics, lambda topic: topic.name)
+    return {"throttle_time": 0, "results": [await _grow(request, name, topic) for name, topic in asked.items()]}
 
 
-async def _grow(call: Call, name: str, wanted: SimpleNamespace | None) -> Values:
+async def _grow(request: Request, name: str, wanted: SimpleNamespace | None) -> Values:
     error, message = 0, None
     try:
         if wanted is None:
             raise BadRequest(f"the topic {name} is there twice")
-        _check_growth(call, wanted)
-        if not call.request.validate_only:
-            await call.service.topics.grow(name, wanted.count)
-            await call.did("topic.change", name, detail=f"{wanted.count} partitions")
+        _check_growth(request, wanted)
+        if not request.body.validate_only:
+            await request.service.topics.grow(name, wanted.count)
+            await request.did("topic.change", name, detail=f"{wanted.count} partitions")
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
     return {"name": name, "error_code": error, "error_message": message}
 
 
-def _check_growth(call: Call, wanted: SimpleNamespace) -> None:
-    call.check_topic(Role.ADMIN, wanted.name)
-    now = len(call.service.topics.find(wanted.name).partitions)
+def _check_growth(request: Request, wanted: SimpleNamespace) -> None:
+    request.check_topic(Role.ADMIN, wanted.name)
+    now = len(request.service.topics.find(wanted.name).partitions)
     if _checked_count(wanted.count) <= now:
         raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
-    call.service.topics.check_share(call.caller, wanted.count - now)
+    request.service.topics.check_share(request.caller, wanted.count - now)
     if wanted.assignments is not None:
         _check_assignments([each.broker_ids for each in wanted.assignments])
         if len(wanted.assignments) != wanted.count - now:
             raise BadAssignment(f"{len(wanted.assignments)} assignments for {wanted.count - now} new partitions")
 
 
-async def delete_records(call: Call) -> Values:
+async def delete_records(request: Request) -> Values:
     topics = [
-        {"name": topic.name, "partitions": [await _trim(call, topic.name, part) for part in topic.partitions]}
-        for topic in call.request.topics
+        {"name": topic.name, "partitions": [await _trim(request, topic.name, part) for part in topic.partitions]}
+        for topic in request.body.topics
     ]
     return {"throttle_time": 0, "topics": topics}
 
 
-async def _trim(call: Call, topic: str, part: SimpleNamespace) -> Values:
+async def _trim(request: Request, topic: str, part: SimpleNamespace) -> Values:
     error, start_offset = 0, -1
     try:
-        call.check_topic(Role.ADMIN, topic)
-        start_offset = await call.service.topics.trim(topic, part.partition_index, part.offset)
-        await call.did("topic.trim", topic, detail=f"partition {part.partition_index} from {start_offset}")
+        request.check_topic(Role.ADMIN, topic)
+        start_offset = await request.service.topics.trim(topic, part.partition_index, part.offset)
+        await request.did("topic.trim", topic, detail=f"partition {part.partition_index} from {start_offset}")
     except REFUSALS as problem:
         error = code_of(problem)
     return {"partition_index": part.partition_index, "low_watermark": start_offset, "error_code": error}

@@ -19,7 +19,7 @@ _ROW = Struct(">ihqq")
 _INT32, _INT64 = Struct(">i"), Struct(">q")
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """What is wanted of one partition; the topic by name, or from version 13 on by its id."""
 
     topic: str | bytes
@@ -35,10 +35,10 @@ class FetchRequest(NamedTuple):
     bytes_max: int
     session_id: int
     session_epoch: int
-    wanted: list[Wanted]
+    wanted: list[FetchPartition]
 
 
-class Found(NamedTuple):
+class FetchedPartition(NamedTuple):
     """What is answered for one partition."""
 
     topic: str | bytes
@@ -57,7 +57,7 @@ def reading_fetch(version: int, frame: memoryview, place: int) -> Generator[None
     wait_ms, bytes_min, bytes_max = reader.int32(), reader.int32(), reader.int32()
     reader.int8()
     session_id, session_epoch = (reader.int32(), reader.int32()) if version >= 7 else (0, -1)
-    wanted: list[Wanted] = []
+    wanted: list[FetchPartition] = []
     for _ in range(reader.array()):
         topic = reader.uuid() if version >= IDS_FROM else reader.string()
         for _ in range(reader.array()):
@@ -75,7 +75,7 @@ def reading_fetch(version: int, frame: memoryview, place: int) -> Generator[None
     return FetchRequest(wait_ms, bytes_min, bytes_max, session_id, session_epoch, wanted)
 
 
-def _read_wanted(reader: Reader, version: int, topic: str | bytes) -> Wanted:
+def _read_wanted(reader: Reader, version: int, topic: str | bytes) -> FetchPartition:
     partition = reader.int32()
     leader_epoch = reader.int32() if version >= 9 else -1
     offset = reader.int64()
@@ -85,7 +85,7 @@ def _read_wanted(reader: Reader, version: int, topic: str | bytes) -> Wanted:
         reader.int64()
     bytes_max = reader.int32()
     reader.skip_tags()
-    return Wanted(topic, partition, leader_epoch, offset, bytes_max)
+    return FetchPartition(topic, partition, leader_epoch, offset, bytes_max)
 
 
 def _skip_forgotten(reader: Reader, version: int) -> Generator[None, None, None]:
@@ -105,7 +105,7 @@ def _skip_forgotten(reader: Reader, version: int) -> Generator[None, None, None]
 
 
 def write_fetched(
-    version: int, rows: Sequence[Found], *, error: int = 0, throttle_ms: int = 0
+    version: int, rows: Sequence[FetchedPartition], *, error: int = 0, throttle_ms: int = 0
 ) -> list[bytes | memoryview]:
     is_flexible = version >= FLEXIBLE_FROM
     topics = _by_topic(rows)
@@ -133,7 +133,7 @@ def write_fetched(
     return parts
 
 
-def _row(version: int, row: Found) -> bytes:
+def _row(version: int, row: FetchedPartition) -> bytes:
     """Return everything of a row before its batches."""
     is_flexible = version >= FLEXIBLE_FROM
     out = [_ROW.pack(row.partition, row.error, row.high_watermark, row.high_watermark)]
@@ -147,8 +147,8 @@ def _row(version: int, row: Found) -> bytes:
     return b"".join(out)
 
 
-def _by_topic(rows: Sequence[Found]) -> list[tuple[str | bytes, list[Found]]]:
-    topics: dict[str | bytes, list[Found]] = {}
+def _by_topic(rows: Sequence[FetchedPartition]) -> list[tuple[str | bytes, list[FetchedPartition]]]:
+    topics: dict[str | bytes, list[FetchedPartition]] = {}
     for row in rows:
         topics.setdefault(row.topic, []).append(row)
     return list(topics.items())

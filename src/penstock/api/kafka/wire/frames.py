@@ -1,6 +1,10 @@
-"""Frames out of a stream of bytes: a length of four bytes, then so many.
+"""Frames out of a stream of bytes, and the headers they begin with.
 
     room() ──▶ the socket writes into it ──▶ received(count) ──▶ whole frames
+
+    frame     size i32, then so many bytes
+    request   api key i16, version i16, correlation i32, client id string, tagged fields from version 2 of it on
+    answer    correlation i32, tagged fields from version 1 of it on; ApiVersions has none in any version
 
 Laws of this file
 -----------------
@@ -12,13 +16,20 @@ Laws of this file
 3. Small frames share what is received into, and are copied out of it.
 4. What is no frame that is taken here ends the stream, not the frames before it: they
    come out, and nothing after them can be understood.
-5. Of a frame that is too large, but not by far, the front comes out, when the rest has
-   passed: enough to say what is refused, to somebody who would send it again for ever.
+5. Of a frame that is too large, but not by far, the front comes out when the rest has
+   passed: enough to say what is refused to a client that would send it again for ever.
+6. ApiVersions is asked before anything is known, so a version that is not offered is no
+   error of its own here: it is answered in the oldest way (KIP-511).
 """
 
 from struct import Struct
+from typing import NamedTuple
+
+from penstock.api.kafka.wire.fields import Reader
+from penstock.api.kafka.wire.versions import Api, is_flexible, is_offered
 
 _LENGTH = Struct(">i")
+_LENGTH_AND_CORRELATION = Struct(">ii")
 # What is read from a socket at once, and the first piece of a frame that does not fit.
 ROOM_BYTES = 64 * 1024
 _FIRST_BYTES = 2 * 1024 * 1024
@@ -140,3 +151,38 @@ def _grown(buffer: bytearray, size: int) -> bytearray:
     larger = bytearray(min(size, max(2 * len(buffer), _FIRST_BYTES)))
     larger[: len(buffer)] = buffer
     return larger
+
+
+class Header(NamedTuple):
+    key: int
+    version: int
+    correlation: int
+    client_id: str | None
+    # Where the body begins.
+    body: int
+
+
+class NotOffered(Exception):
+    """A request that is not taken, or not in this version; the client did not look at ApiVersions."""
+
+
+def read_header(frame: memoryview) -> Header:
+    """Return the head of a request; raises `Malformed` and `NotOffered`."""
+    reader = Reader(frame, is_flexible=True)
+    key, version, correlation = reader.int16(), reader.int16(), reader.int32()
+    if not is_offered(key, version):
+        if key == Api.API_VERSIONS and version > 0:
+            return Header(key, version, correlation, None, len(frame))
+        raise NotOffered(f"request {key} in version {version}")
+    client_id = reader.legacy_nullable_string()
+    if is_flexible(key, version):
+        reader.skip_tags()
+    return Header(key, version, correlation, client_id, reader.place)
+
+
+def framed(header: Header, body: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Return an answer as the parts that are written one after the other."""
+    has_tags = header.key != Api.API_VERSIONS and is_flexible(header.key, header.version)
+    size = _LENGTH.size + has_tags + sum(map(len, body))
+    head = _LENGTH_AND_CORRELATION.pack(size, header.correlation)
+    return [head + b"\0" if has_tags else head, *body]

@@ -17,7 +17,7 @@ _FLEXIBLE_FROM = 9
 _THROTTLE = Struct(">i")
 
 
-class Part(NamedTuple):
+class ProducePartition(NamedTuple):
     """What is produced to one partition."""
 
     topic: str
@@ -28,10 +28,10 @@ class Part(NamedTuple):
 class ProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
-    parts: list[Part]
+    parts: list[ProducePartition]
 
 
-class Row(NamedTuple):
+class ProducedPartition(NamedTuple):
     """What became of one part."""
 
     topic: str
@@ -54,7 +54,7 @@ def reading_produce(version: int, frame: memoryview, place: int) -> Generator[No
     for _ in range(reader.array()):
         topic = reader.string()
         for _ in range(reader.array()):
-            parts.append(Part(topic, reader.int32(), reader.nullable_bytes()))
+            parts.append(ProducePartition(topic, reader.int32(), reader.nullable_bytes()))
             reader.skip_tags()
             if reader.is_turn_over():
                 yield
@@ -80,7 +80,7 @@ def read_front(version: int, front: memoryview, place: int) -> tuple[int, str, i
     return acks, topic, reader.int32()
 
 
-def write_produced(version: int, rows: Sequence[Row], *, throttle_ms: int = 0) -> bytes:
+def write_produced(version: int, rows: Sequence[ProducedPartition], *, throttle_ms: int = 0) -> bytes:
     is_flexible = version >= _FLEXIBLE_FROM
     topics = _by_topic(rows)
     out = [array_size(len(topics), is_flexible=is_flexible)]
@@ -103,15 +103,15 @@ def write_produced(version: int, rows: Sequence[Row], *, throttle_ms: int = 0) -
     return b"".join(out)
 
 
-def _bad_records(row: Row, *, is_flexible: bool) -> bytes:
+def _bad_records(row: ProducedPartition, *, is_flexible: bool) -> bytes:
     rest = string(row.message, is_flexible=is_flexible) + (b"\0" if is_flexible else b"")
     rows = (_INT32.pack(index) + rest for index in row.bad_records)
     return array_size(len(row.bad_records), is_flexible=is_flexible) + b"".join(rows)
 
 
-def _by_topic(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def _by_topic(rows: Sequence[ProducedPartition]) -> list[tuple[str, list[ProducedPartition]]]:
     """Return rows by topic, in the order they came."""
-    topics: dict[str, list[Row]] = {}
+    topics: dict[str, list[ProducedPartition]] = {}
     for row in rows:
         topics.setdefault(row.topic, []).append(row)
     return list(topics.items())

@@ -49,7 +49,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Request:
     """One request, read."""
 
     service: Service
@@ -59,7 +59,7 @@ class Call:
     client_host: str
     # Where the client has found us.
     here: tuple[str, int]
-    request: SimpleNamespace
+    body: SimpleNamespace
 
     @property
     def address(self) -> tuple[str, int]:
@@ -89,7 +89,7 @@ class Call:
 
 
 Values = Mapping[str, Any]
-Answer = Callable[[Call], Awaitable[Values]]
+Answer = Callable[[Request], Awaitable[Values]]
 
 
 def find_by_id(topics: Topics, caller: Caller, role: Role, topic_id: bytes) -> Topic:

@@ -1,0 +1,326 @@
+"""What there is, where, how large, and who leads it.
+
+    ApiVersions, Metadata, DescribeCluster, FindCoordinator, DescribeLogDirs        asked by clients
+    ElectLeaders, ListPartitionReassignments, DescribeQuorum, DescribeTopicPartitions  asked by tools
+
+There is one broker, so every question of where has one answer: the address the client
+used, or the advertised one. It leads every partition and always will, so every other
+answer is that of a healthy cluster of one.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from penstock.api.kafka.errors import REFUSALS, code_of
+from penstock.api.kafka.request import CLUSTER_ID, NODE_ID, Request, Values, in_turns, on_cluster, on_topic
+from penstock.api.kafka.wire.versions import OFFERED
+from penstock.broker.access import Role
+from penstock.contract.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
+from penstock.streams.topic import (
+    PartitionNotFound,
+    TooManyPartitions,
+    Topic,
+    TopicExists,
+    TopicNotFound,
+    check_topic_name,
+)
+
+_NO_ID = bytes(16)
+_TRANSACTION = 1
+# What brokers of Kafka agree on among themselves; here there is nothing in it.
+_METADATA_TOPIC = "__cluster_metadata"
+_PARTITIONS_MAX = 2_000
+_NOTHING: Mapping[str, Any] = {"is_internal": False, "partitions": [], "topic_authorized_operations": -(2**31)}
+# The one folder of partitions: where it is concerns nobody but its machine.
+_FOLDER = "streams"
+
+
+async def api_versions(request: Request) -> Values:  # noqa: ARG001 - everybody is told the same.
+    return offered(error=0)
+
+
+def offered(*, error: int) -> Values:
+    keys = [{"api_key": key, "min_version": least, "max_version": most} for key, (least, most, _) in OFFERED.items()]
+    return {"error_code": error, "api_keys": keys, "throttle_time": 0}
+
+
+async def metadata(request: Request) -> Values:
+    wanted = _wanted(request)
+    if wanted is None:
+        seen = (topic for topic in request.service.topics.list() if request.caller.has(Role.SEE, topic.name))
+        found = await in_turns(seen, lambda topic: _topic(request, topic))
+    else:
+        found = await _find_all(request, wanted)
+    return {"throttle_time": 0, "error_code": 0, **_brokers(request), "cluster_id": CLUSTER_ID, "topics": found}
+
+
+async def describe_cluster(request: Request) -> Values:
+    return {"throttle_time": 0, "error_code": 0, "cluster_id": CLUSTER_ID, **_brokers(request)}
+
+
+def _brokers(request: Request) -> Values:
+    host, port = request.address
+    broker = {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port, "rack": None, "is_fenced": False}
+    found = {"brokers": [broker], "controller_id": NODE_ID}
+    if getattr(request.body, "include_cluster_authorized_operations", False):
+        return {**found, "cluster_authorized_operations": on_cluster(request.caller)}
+    return found
+
+
+def _wanted(request: Request) -> list[SimpleNamespace] | None:
+    """Return the topics that are asked for; None for all there are, which the oldest version says by naming none."""
+    wanted: list[SimpleNamespace] | None = request.body.topics
+    return None if request.version == 0 and not wanted else wanted
+
+
+async def _find_all(request: Request, wanted: list[SimpleNamespace]) -> list[Values]:
+    """Return what is known of topics; those that are not there are made, if they may be."""
+    missing = [each.name for each in wanted if each.name is not None and _is_made(request, each.name)]
+    refused = await _make(request, list(dict.fromkeys(missing)))
+    return await in_turns(wanted, lambda each: _found(request, each, refused.get(each.name)))
+
+
+def _is_made(request: Request, name: str) -> bool:
+    """Whether a topic that is asked for is to be made now."""
+    if not request.service.has_auto_create or not getattr(request.body, "allow_auto_topic_creation", True):
+        return False
+    return request.caller.has(Role.ADMIN, name) and not request.service.topics.has(name)
+
+
+async def _make(request: Request, names: list[str]) -> dict[str, Exception]:
+    """Make topics of these names, as many as one request may have made; return why some were not."""
+    topics = request.service.topics
+    room = TOPICS_AUTO_CREATED_MAX - len(topics.list()) if names else 0
+    if names:
+        room = min(room, topics.share_left(request.caller) // request.service.topic_defaults.partitions)
+    first = names[: min(TOPICS_ASKED_FOR_MAX, max(0, room))]
+    made = await request.create_topics([(name, request.service.topic_defaults) for name in first])
+    refused = {name: each for name, each in zip(first, made, strict=True) if isinstance(each, Exception)}
+    await request.did("topic.create", *(name for name in first if name not in refused), detail="by being asked for")
+    if room <= len(first):
+        full = f"there are TOPICS_AUTO_CREATED_MAX ({TOPICS_AUTO_CREATED_MAX}) topics, or all that the key may have"
+        refused |= {name: TooManyPartitions(full) for name in names[len(first) :]}
+    # Another request may have made it meanwhile. What was left for the next request is not there yet.
+    return {name: error for name, error in refused.items() if not isinstance(error, TopicExists)}
+
+
+def _found(request: Request, wanted: SimpleNamespace, refused: Exception | None) -> Values:
+    topic_id = getattr(wanted, "topic_id", _NO_ID)
+    name: str | None = wanted.name
+    try:
+        if name is None:
+            return _by_id(request, topic_id)
+        request.check_topic(Role.SEE, name)
+        # Of a name that no topic can have, this is worth knowing more than that there is none of it.
+        check_topic_name(name)
+        if refused is not None:
+            raise refused
+        return _topic(request, request.service.topics.find(name))
+    except REFUSALS as error:
+        return _refused(name, topic_id, code_of(error))
+
+
+def _by_id(request: Request, topic_id: bytes) -> Values:
+    try:
+        return _topic(request, request.find_by_id(Role.SEE, topic_id))
+    except TopicNotFound:
+        return _refused(None, topic_id, ErrorCode.unknown_topic_id)
+
+
+def _topic(request: Request, topic: Topic) -> Values:
+    found = {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": False,
+        "partitions": [partition_row(index) for index in range(len(topic.partitions))],
+    }
+    if getattr(request.body, "include_topic_authorized_operations", False):
+        return {**found, "topic_authorized_operations": on_topic(request.caller, topic.name)}
+    return found
+
+
+def partition_row(index: int) -> Values:
+    # No epoch is said: there is one leader, and nothing that a client could find out by asking for its epochs.
+    here = [NODE_ID]
+    return {
+        "error_code": 0,
+        "partition_index": index,
+        "leader_id": NODE_ID,
+        "replica_nodes": here,
+        "isr_nodes": here,
+        "offline_replicas": [],
+    }
+
+
+def _refused(name: str | None, topic_id: bytes, error: int) -> Values:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
+
+
+async def find_coordinator(request: Request) -> Values:
+    body: Any = request.body
+    kind: int = getattr(body, "key_type", 0)
+    if hasattr(body, "coordinator_keys"):
+        return {"throttle_time": 0, "coordinators": [_coordinator(request, key, kind) for key in body.coordinator_keys]}
+    return {"throttle_time": 0, **_coordinator(request, body.key, kind)}
+
+
+def _coordinator(request: Request, key: str, kind: int) -> Values:
+    host, port = request.address
+    try:
+        # Of transactions too, which are refused by InitProducerId: only there do all clients take no for an answer.
+        if kind != _TRANSACTION:
+            request.check_group(Role.SEE, key)
+    except REFUSALS as error:
+        where = {"node_id": -1, "host": "", "port": -1}
+        return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}
+    return {"key": key, "node_id": NODE_ID, "host": host, "port": port, "error_code": 0, "error_message": None}
+
+
+async def describe_log_dirs(request: Request) -> Values:
+    asked: list[SimpleNamespace] | None = request.body.topics
+    if asked is None:
+        found = [(topic, range(len(topic.partitions))) for topic in request.service.topics.list()]
+    else:
+        found = [
+            (topic, each.partitions) for each in asked if (topic := _topic_or_none(request, each.topic)) is not None
+        ]
+    seen = ((topic, indexes) for topic, indexes in found if request.caller.has(Role.SEE, topic.name))
+    topics = await in_turns(seen, lambda each: _size_rows(*each))
+    folder = {"error_code": 0, "log_dir": _FOLDER, "topics": topics}
+    return {"throttle_time": 0, "error_code": 0, "results": [folder]}
+
+
+def _topic_or_none(request: Request, name: str) -> Topic | None:
+    """Return a topic; what there is not is left out, as by Kafka."""
+    try:
+        return request.service.topics.find(name)
+    except TopicNotFound:
+        return None
+
+
+def _size_rows(topic: Topic, indexes: Iterable[int]) -> Values:
+    rows = (_size_row(topic, index) for index in indexes)
+    return {"name": topic.name, "partitions": [row for row in rows if row is not None]}
+
+
+def _size_row(topic: Topic, index: int) -> Values | None:
+    try:
+        log = topic.partition(index).log
+    except PartitionNotFound:
+        return None
+    size_bytes = sum(segment.size_bytes for segment in log.segments)
+    return {"partition_index": index, "partition_size": size_bytes, "offset_lag": 0, "is_future_key": False}
+
+
+async def elect_leaders(request: Request) -> Values:
+    """Say of each partition that its leader is the right one; of all partitions, by silence, as Kafka."""
+    wanted: list[SimpleNamespace] | None = request.body.topic_partitions
+    rows = [
+        {"topic": each.topic, "partition_result": [_elected(request, each.topic, index) for index in each.partitions]}
+        for each in wanted or ()
+    ]
+    return {"throttle_time": 0, "error_code": 0, "replica_election_results": rows}
+
+
+def _elected(request: Request, topic: str, partition: int) -> Values:
+    try:
+        request.check_topic(Role.ADMIN, topic)
+        request.service.topics.find(topic).partition(partition)
+    except REFUSALS as error:
+        return {"partition_id": partition, "error_code": code_of(error), "error_message": str(error)}
+    message = "the leader is the only replica, and is there"
+    return {"partition_id": partition, "error_code": ErrorCode.election_not_needed, "error_message": message}
+
+
+async def list_partition_reassignments(request: Request) -> Values:  # noqa: ARG001 - there are none, whoever asks.
+    return {"throttle_time": 0, "error_code": 0, "error_message": None, "topics": []}
+
+
+async def describe_quorum(request: Request) -> Values:
+    topics = [
+        {
+            "topic_name": topic.topic_name,
+            "partitions": [_quorum(topic.topic_name, each.partition_index) for each in topic.partitions],
+        }
+        for topic in request.body.topics
+    ]
+    host, port = request.address
+    node = {"node_id": NODE_ID, "listeners": [{"name": "PLAINTEXT", "host": host, "port": port}]}
+    return {"error_code": 0, "error_message": None, "topics": topics, "nodes": [node]}
+
+
+def _quorum(topic: str, partition: int) -> Values:
+    is_known = (topic, partition) == (_METADATA_TOPIC, 0)
+    voter = {
+        "replica_id": NODE_ID,
+        "replica_directory_id": _NO_ID,
+        "log_end_offset": 0,
+        "last_fetch_timestamp": -1,
+        "last_caught_up_timestamp": -1,
+    }
+    return {
+        "partition_index": partition,
+        "error_code": 0 if is_known else ErrorCode.unknown_topic_or_partition,
+        "error_message": None,
+        "leader_id": NODE_ID if is_known else -1,
+        "leader_epoch": 0 if is_known else -1,
+        "high_watermark": 0 if is_known else -1,
+        "current_voters": [voter] if is_known else [],
+        "observers": [],
+    }
+
+
+async def describe_topic_partitions(request: Request) -> Values:
+    """Describe topics by name, a bounded number of partitions at a time; the cursor says where to go on."""
+    cursor = request.body.cursor
+    first = ("", 0) if cursor is None else (cursor.topic_name, max(0, cursor.partition_index))
+    names = sorted({each.name for each in request.body.topics} or _visible(request))
+    left = min(max(1, request.body.response_partition_limit), _PARTITIONS_MAX)
+    rows: list[Values] = []
+    for name in names:
+        if name < first[0]:
+            continue
+        if left == 0:
+            return _page(rows, name, 0)
+        start = first[1] if name == first[0] else 0
+        row, count = _described(request, name, start, left)
+        rows.append(row)
+        left -= len(row["partitions"])
+        if start + len(row["partitions"]) < count:
+            return _page(rows, name, start + len(row["partitions"]))
+    return _page(rows, None, 0)
+
+
+def _page(rows: list[Values], next_topic: str | None, next_partition: int) -> Values:
+    cursor = None if next_topic is None else {"topic_name": next_topic, "partition_index": next_partition}
+    return {"throttle_time": 0, "topics": rows, "next_cursor": cursor}
+
+
+def _visible(request: Request) -> set[str]:
+    return {topic.name for topic in request.service.topics.list() if request.caller.has(Role.SEE, topic.name)}
+
+
+def _described(request: Request, name: str, start: int, most: int) -> tuple[Values, int]:
+    """Return a topic with some of its partitions, and how many it has."""
+    try:
+        request.check_topic(Role.SEE, name)
+        topic: Topic = request.service.topics.find(name)
+    except REFUSALS as error:
+        return {"error_code": code_of(error), "name": name, "topic_id": _NO_ID, **_NOTHING}, 0
+    count = len(topic.partitions)
+    partitions = [
+        {**partition_row(index), "eligible_leader_replicas": None, "last_known_elr": None}
+        for index in range(start, min(count, start + most))
+    ]
+    return {
+        "error_code": 0,
+        "name": name,
+        "topic_id": topic.id,
+        "is_internal": False,
+        "partitions": partitions,
+        "topic_authorized_operations": on_topic(request.caller, name),
+    }, count
