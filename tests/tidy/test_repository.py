@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.tidy.repository import (
     machine_paths,
     misshapen_decision,
@@ -74,3 +76,12 @@ def test_every_dependency_has_a_reason_written_down() -> None:
 
 def test_the_changelog_says_what_the_next_release_brings() -> None:
     assert re.search(r"^## Unreleased\n\n\S", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_of_the_source_that_a_page_names_is_there(page: str) -> None:
+    names = set(re.findall(r"[\w/]+/\w+\.(?:py|sql)\b", (ROOT / page).read_text()))
+    places = ROOT, ROOT / "src", ROOT / "src" / "penstock"
+
+    assert names
+    assert {name for name in names if not any((place / name).is_file() for place in places)} == set()
