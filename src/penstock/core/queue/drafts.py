@@ -31,7 +31,7 @@ class BodyTooLarge(BadDraft):
 
 
 class DueTooLate(BadDraft):
-    """A message is to be delivered only after its queue would have let go of it."""
+    """A message is to be delivered only after it would have expired."""
 
     def __init__(self, row: int, *, retention_ms: int) -> None:
         super().__init__(

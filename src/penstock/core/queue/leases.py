@@ -16,7 +16,7 @@ receipt would still be good. It takes part in nothing else.
 
 A deadline may differ for some of the messages, when only they were extended.
 
-Who holds a number is asked by those who ack by id. The first one who asks has an index made,
+An ack by id asks which lease holds a number. The first one has an index made,
 a part at a time if there are many leases, which is kept from then on; before that it costs nothing.
 """
 

@@ -419,7 +419,7 @@ class MessageGroups:
             self.name_ungrouped(tier)
 
     def name(self, group: int, tier: int) -> None:
-        """Let a rotation serve whom it has something for now."""
+        """Let a rotation serve the groups that it has something for now."""
         if group != UNGROUPED:
             self.name_in(group, tier)
         elif self.rotations[tier]:

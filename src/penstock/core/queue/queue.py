@@ -358,7 +358,7 @@ class Queue:
         pending = self.state.moves.pending
         return None if pending is None else Moved(self.state.queue, now_ms, pending.sequence, is_done)
 
-    def arrive(  # noqa: PLR0913, PLR0917 - the columns of a move, and which move of whom it is.
+    def arrive(  # noqa: PLR0913, PLR0917 - the columns of a move, its source and its number.
         self,
         source: int,
         sequence: int,
@@ -426,7 +426,7 @@ class Queue:
         state.advance(now_ms)
         return Purged(state.queue, now_ms) if state.live > state.moves.count else None
 
-    def escalate(  # noqa: PLR0913 - what, whereto, and who says so.
+    def escalate(  # noqa: PLR0913 - which messages, their new tier, and the entry of the audit trail.
         self,
         messages: Iterable[int],
         tier: int,

@@ -1,4 +1,4 @@
-"""What is told of messages when they are settled: one fact for each, for the history of the queue.
+"""What the history gets of messages when they are settled: one fact for each.
 
 An event says which messages it settles; when these were sent and leased, how often
 and with what error only the state knows, and it forgets them with the event. So the
@@ -8,7 +8,7 @@ Messages of a run that share their past share one `Settlement`, however many the
 are: a healthy ack of a thousand makes one tuple.
 
 A purge or a deletion may settle millions of rows at once. It takes the columns of
-the queue away as they are, and what is told of them is made in turns, after the event
+the queue away as they are, and their facts are made in turns, after the event
 (`Everything`).
 """
 
@@ -159,7 +159,7 @@ class Everything:
         return chain.from_iterable(self.turns())
 
     def turns(self) -> Iterator[list[Settlement]]:
-        """Yield what is told in the order of lane and number, some at a time; nothing while it is sorted."""
+        """Yield the facts in the order of lane and number, some at a time; nothing while they are sorted."""
         if not self.count:
             return
         state, at_ms, ending = self._state, self.at_ms, self._ending
@@ -181,7 +181,7 @@ class Everything:
                 ]
 
     def take_apart(self) -> Iterator[None]:
-        """Free what is kept, some at a time: to let go of a dictionary of a million entries is a long step, too."""
+        """Free what is kept, some at a time: to free a dictionary of a million entries is a long step, too."""
         state = self._state
         rows, groups, leases, dedup = state.rows, state.groups, state.leases, state.dedup
         wheels = (state.delays, state.aging, state.reverts, leases.wheel)

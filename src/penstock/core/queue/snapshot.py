@@ -1,7 +1,7 @@
 """A queue's state as plain values, and back.
 
 `freeze` returns only dictionaries, lists, tuples, texts, bytes, and numbers of at
-most 64 bits (a wider one is a text, in hex), for whoever writes a snapshot; two
+most 64 bits (a wider one is a text, in hex), for the writer of a snapshot; two
 queues that would behave alike freeze alike. `thaw` takes lists for tuples too, as
 few formats know the difference. Left out is what follows from the rest: the
 timers, which are set again from the rows and the leases, indexes, and hints that

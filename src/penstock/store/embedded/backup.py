@@ -1,12 +1,12 @@
-"""Copies a store while somebody uses it.
+"""Copies a store that is in use.
 
     newest snapshot ──▶ history ──▶ journal
 
 In this order, because each must lead to the end of the next: the journal that is
 copied last holds everything since the snapshot, and what the history does not tell
-yet. If the journal was shortened past the snapshot meanwhile, all begins anew.
+yet. If the journal was shortened past the snapshot meanwhile, the copy starts over.
 
-A store of several shards is copied only while nobody uses it: messages move between
+A store of several shards is copied only while it is not in use: messages move between
 their journals, and no order of copying would keep each of them in one place.
 """
 
@@ -31,7 +31,7 @@ def backup_store(source: Folder, target: Folder, progress: Progress = lambda _wh
     """Copy a store into an empty folder; durable on return. Blocks on the disk.
 
     Raises what `log.backup` does; `FolderTaken` if there are several shards, and
-    somebody uses them.
+    they are in use.
     """
     if target.disk.names(target.path):
         raise TargetNotEmpty(f"{target.path} is not empty; a backup goes into a folder of its own")

@@ -12,8 +12,8 @@ written.
 A message that moved to another queue keeps its place in the journal: its new
 number leads to the old record. A message that was copied forward gets a new one.
 
-An entry reaches to the next one. What it says of numbers that are settled is of
-no use and may be wrong; nobody asks.
+An entry reaches to the next one. What it says of settled numbers may be wrong, and is
+never asked for.
 """
 
 from array import array

@@ -8,11 +8,11 @@ Laws of this file
    steps.
 2. A segment is dropped only if a durable snapshot beyond it is kept, and one before
    that; if every live body in it is durable elsewhere; if the history has told of all
-   that happened in it, and of all whose bodies were in it; and if nobody is about to
+   that happened in it, and of all whose bodies were in it; and if no reader is about to
    read from it.
 3. Copying changes nothing but places. A message that was settled meanwhile is copied
    for nothing; one that moved to another queue meanwhile is copied there.
-4. Whatever goes wrong, short of the disk failing, is noted and tried again: a journal
+4. An error, short of a failing disk, is logged and tried again: a journal
    that is not shortened is long, not wrong.
 """
 

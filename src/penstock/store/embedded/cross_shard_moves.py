@@ -4,7 +4,7 @@
     target                     └─ Arrived ─ durable ────┘
 
 No event is in two journals, so a move takes three. A crash may fall between any
-two of them; whoever opens the store next does the rest.
+two of them; the next opening of the store does the rest.
 
 Laws of this file
 -----------------
@@ -13,14 +13,14 @@ Laws of this file
 2. `Moved` is written when `Arrived` is durable: otherwise a crash could leave them
    in none.
 3. A move arrives once: the target knows the highest sequence of each source and
-   takes none again. So every step may be repeated by whoever does not know.
+   takes none again. So every step may be repeated when in doubt.
 4. One move is under way at a time. A queue is deleted while none is, and when what
    has arrived in it has been settled where it came from: otherwise a crash could
    bring back what was deleted with it.
 5. If the target is gone, the messages go back to where they were.
 
 What stays half done, because a journal is full or a caller was cancelled, is
-finished by the next `tidy`. Until then the messages are nobody's.
+finished by the next `tidy`. Until then the messages are on their way: no consumer gets them.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ class CrossShardMoves:
                 await self._finish(shard, queue)
 
     async def settle_arrived(self) -> None:
-        """Settle what has arrived where it came from. For whoever has the lock and is about to delete a queue."""
+        """Settle what has arrived where it came from. The caller has the lock and is about to delete a queue."""
         for shard in self._shards.all:
             for queue in _on_the_way(shard):
                 if self._has_arrived(queue):

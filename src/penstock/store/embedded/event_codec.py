@@ -13,7 +13,7 @@ journal must be understood wholly or not at all. A changed layout gets a new
 version, and a reader of its own; the old one stays readable.
 
 Attributes and bodies are the last columns of a `Sent` or an `Arrived` and the only
-ones of a `Copied`: the core never sees them, and whoever only wants numbers skips them.
+ones of a `Copied`: the core never sees them, and a reader of numbers alone skips them.
 """
 
 import struct
@@ -371,7 +371,7 @@ _SHORT: dict[type[Any], Callable[[Any, Blobs | None], Encoded | None]] = {
 }
 
 
-# And back. Whatever is not exactly what the short cut writes, the layout is asked about.
+# And back. A record that is not exactly what the short cut writes is read by its layout.
 
 
 def _short_read_acked(key: Buffer, value: Buffer | None) -> Decoded | None:

@@ -199,9 +199,9 @@ class History:
         self._writing = asyncio.Lock()
         self._is_stalled = False
         self.pending_rows = self.pending_settlements = 0
-        # Given what was purged when all is told of it.
+        # Given what was purged when the history has all of it.
         self.let_go: Callable[[Everything], None] = lambda _: None
-        # Set when there is something to write; cleared by whoever waits for it.
+        # Set when there is something to write; cleared by the task that waits for it.
         self.has_rows = asyncio.Event()
 
     @classmethod
@@ -383,7 +383,7 @@ class History:
             return False
         with space:
             self._log.append(batch, space)
-        # Before anything is awaited: whoever is cancelled while the disk works must not write these rows again.
+        # Before anything is awaited: a task that is cancelled while the disk works must not write these rows again.
         self._advance(taken, oldest)
         await self._log.wait_durable(self._log.end_offset)
         if self._is_stalled:

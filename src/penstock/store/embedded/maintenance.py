@@ -1,7 +1,7 @@
-"""What is due without anyone asking: spent messages go to the dead letters, old ones go.
+"""What is due by time alone: spent messages go to the dead letters, old ones expire.
 
 Into a queue of the same shard a burial is one event and happens at once. Elsewhere
-it is a move (`cross_shard_moves.py`), and whoever asks for it waits.
+it is a move (`cross_shard_moves.py`), and the caller waits for it.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Maintenance:
         self._look_again(shard, queue, oldest_ms)
 
     def _look_again(self, shard: Shard, queue: Queue, oldest_ms: int) -> None:
-        """Set the timer of a queue that may have something to tidy though nobody touches it."""
+        """Set the timer of a queue in which something may become due without a request."""
         state, number = queue.state, queue.state.queue
         # What could not go waits for room elsewhere, which comes without a word.
         is_stuck = bool(state.spent) or state.moves.pending is not None
@@ -160,7 +160,7 @@ class Maintenance:
         return has_gone
 
     def _expire(self, shard: Shard, queue: Queue, cursor: int) -> ExpirySweep:
-        """Let go of some messages that are too old."""
+        """Drop some messages that are too old."""
         with shard.log.reserve(EXPIRED_BYTES, from_spare=True) as space:
             swept = queue.expire(now_ms=shard.now_ms(), cursor=cursor)
             if swept.event is not None:

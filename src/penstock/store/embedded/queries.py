@@ -129,7 +129,7 @@ def room_of(target: Queue) -> int:
 
 async def find_holders(shard: Shard, queue: str) -> None:
     """Have leases found by their messages from now on; the first time that is long work, done in turns."""
-    # Whoever asks next says that there is no such queue, when that is durable.
+    # The caller reports a queue that is gone, when that is durable.
     while (number := shard.memory.numbers.get(queue)) is not None:
         if shard.memory.queues[number].state.leases.make_index(TURN_ROWS):
             return

@@ -18,7 +18,7 @@ class RetentionLimits:
     # How long, and how much of it, history is kept: whole segments go when either is exceeded.
     history_ms: int = 7 * DAY_MS
     history_bytes: int = 10 * GIB
-    # Let go of what is too old by a clock that is far ahead of the journals, too (`shard_set.py`).
+    # Believe a clock that is far ahead of the journals, and let messages expire by it (`shard_set.py`).
     trusts_clock: bool = False
 
 

@@ -1,7 +1,7 @@
 """A journal and the queues it remembers.
 
     reserve ──▶ decide (core) ──▶ append ──▶ apply ──▶ wait ──▶ answer
-                └──────── no await: nobody else comes between ────────┘
+                └──────── no await: nothing comes between ────────────┘
 
 Laws of this file
 -----------------
@@ -15,16 +15,10 @@ Laws of this file
    be undone by a crash.
 4. No step of the loop takes longer the more there is. A queue in which too much is due
    at once is put behind its time, and catches up in turns (`CaughtUp`); what a purge or
-   a deletion leaves is told of and freed in turns. Turns are in the journal where they
+   a deletion leaves is written to the history and freed in turns. Turns are in the journal where they
    change state: a replay goes the same way.
 5. Time never goes back: it is the runtime's clock, moved forward if the journal
    already knows a later time, and back while the clock is doubted (`shard_set.py`).
-
-Lets whoever drops bodies wait for those who are about to read them.
-
-A verb that hands out messages looks up where their bodies are, waits for the
-journal, and only then reads. In between, the bodies may have been copied to
-another place and the old one be about to go.
 """
 
 import asyncio
@@ -58,7 +52,7 @@ NO_ROOM_S = 0.2
 
 
 class DurableAnswer:
-    """Around a decision: whatever comes of it, a refusal too, is told only when the journal is durable up to its tail.
+    """Around a decision: its answer or refusal is given only when the journal is durable up to its tail.
 
     A refusal rests on what was decided before it: "there is no such queue" must not
     be undone by a crash that undoes the deletion.
@@ -166,7 +160,7 @@ class Shard:
             self.write(space, [JournalEntry(queue.catch_up(now_ms=self.now_ms(), most=most))])
 
     def let_go(self, everything: Everything) -> None:
-        """Free what a purge or a deletion left, now that all is told of it."""
+        """Free what a purge or a deletion left, now that the history has it."""
         self.in_turns(0 for _ in everything.take_apart())
 
     def has(self, queue: Queue) -> bool:
@@ -243,7 +237,7 @@ class Shard:
         await self.log.wait_durable(self.log.end_offset)
 
     def told_offset(self) -> int:
-        """Up to where nobody needs the journal to learn what happened."""
+        """Up to where the journal is no longer needed for the history."""
         return self.log.durable_offset if self.history is None else self.history.covered
 
     async def tell_history(self) -> bool:
@@ -298,7 +292,12 @@ class _Round:
 
 
 class Readers:
-    """Those who read now, by rounds: `last` waits for all who had begun when it was called."""
+    """The readings that go on, by rounds: `last` waits for all that had begun when it was called.
+
+    A verb that hands out messages looks up where their bodies are, waits for the
+    journal, and only then reads. In between, the bodies may have been copied to
+    another place, and the old one is dropped only after `last`.
+    """
 
     __slots__ = ("_round",)
 

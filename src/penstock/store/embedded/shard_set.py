@@ -21,7 +21,7 @@ journals and with the time at which they were closed. If the clock is far ahead,
 nothing grows old faster than it is seen to.
 
 The doubt ends when the clock comes back near to the time of the store, or with a start
-that is told to trust the clock. It is not ended by waiting: a clock that is wrong stays
+that is set to trust the clock. Waiting does not end it: a clock that is wrong stays
 wrong.
 
     known ──────▶ time of the store          known: the newest time in the journals

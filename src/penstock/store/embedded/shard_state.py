@@ -45,8 +45,7 @@ class ShardState:
         # Numbers of queues are never used again: ids of messages name them.
         self.next_queue = 1
         self.newest_ms = 0
-        # Messages that got another queue and number since the last snapshot: whoever goes by that snapshot knows them
-        # by their old ones.
+        # Messages that got another queue and number since the last snapshot, which has them by their old ones.
         self.moves: list[MovedMessage] = []
         # The numbers of queues that something has happened to since `maintenance.py` last asked.
         self.changed: set[int] = set()

@@ -5,7 +5,7 @@
                             what is still live in the oldest segments ◀─────┘
 
 It reads only what is durable and never changes: closed segments and finished
-snapshots. So it needs no lock, and whoever is killed on the way leaves nothing
+snapshots. So it needs no lock, and a process that is killed on the way leaves nothing
 but an unfinished file.
 
 **What is copied.** The journal can only be cut at its front. Of all fronts that

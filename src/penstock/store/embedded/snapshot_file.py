@@ -40,7 +40,7 @@ from penstock.store.embedded.shard_state import ShardState
 FORMAT = 1
 SUFFIX = ".snapshot"
 UNFINISHED = ".tmp"
-# For a person to look at; nobody else does.
+# For a person to look at; no program reads it.
 UNUSABLE = ".unusable"
 
 _HEAD = struct.Struct("<QI")

@@ -138,7 +138,7 @@ class EmbeddedStore:
 
     @property
     def shards(self) -> Sequence[Shard]:
-        """Its journals and histories, for whoever watches over them."""
+        """Its journals and histories, for health checks and metrics."""
         return self._shards.all
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class EmbeddedStore:
     async def create(self, queue: str, settings: QueueSettings) -> None:
         check_name(queue)
         _check_settings(queue, settings)
-        # Whoever waits for the name may find that another has made the queue meanwhile.
+        # While this waited for the name, another request may have made the queue.
         while not self._shards.is_free(queue, self._shards.home(queue)):
             await self._shards.free(queue)
         shard = self._shards.find(queue) or self._shards.home(queue)
