@@ -1,13 +1,12 @@
 """Every setting of a server and of a client, read once, and where each value came from.
 
-    option  ──▶  environment  ──▶  penstock.toml  ──▶  default        the first that says something counts
+    option  ──▶  environment  ──▶  penstock.toml  ──▶  default        the first that has a value decides
 
-The comment above a setting is its meaning; `docs/reference/settings.md` is made of
-them. What is unknown or of another type is an error that names the place, the
-setting and what is allowed: a misspelt setting must not pass for a default.
+The comment above a setting is its meaning, and `docs/reference/settings.md` is made from them. An unknown
+setting or a value of the wrong type is an error that names the place, the setting and what is allowed: a
+misspelt setting must not pass for a default.
 
-Nothing here looks at the environment by itself, and nothing below `server` sees
-this file: parts are given values.
+This module does not read the environment by itself, and nothing below `server` imports it: parts are given values.
 """
 
 import difflib
@@ -30,7 +29,7 @@ CONFIG_VARIABLE = "PENSTOCK_CONFIG"
 KEYS_FILE = "keys.json"
 
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
-# A variable named after a Service of Kubernetes is filled in by it: PENSTOCK_PORT is tcp://10.0.0.1:8080 there.
+# Kubernetes sets variables named after a Service: PENSTOCK_PORT is tcp://10.0.0.1:8080 beside a Service `penstock`.
 _OF_KUBERNETES = "tcp://"
 
 
@@ -43,133 +42,133 @@ class BadSetting(ValueError):
 
 
 class NotSecured(ValueError):
-    """Others could reach this server, and nothing would keep them out; the message says how to mend it."""
+    """Other machines could reach this server without a key or TLS; the message says what to do."""
 
 
 class LogLevel(Enum):
     # Everything.
     DEBUG = "debug"
-    # What happened, and nothing is asked of you.
+    # What happened; you need not act.
     INFO = "info"
-    # What deserves a look.
+    # Look at it when you have time.
     WARNING = "warning"
-    # What needs an action.
+    # Act on it.
     ERROR = "error"
 
 
 class Fsync(Enum):
-    # Before each answer, one for all that wait: nothing that was answered is lost.
+    # Before each answer, one fsync for all that wait: nothing confirmed is lost.
     BATCH = "batch"
-    # Every 100 ms: a power cut may lose what was answered since.
+    # Every 100 ms: a power cut may lose what was confirmed since.
     INTERVAL = "interval"
-    # When the system likes: a power cut may lose what it had not written back, often 30 seconds.
+    # When the operating system decides: a power cut may lose what it had not written yet, often 30 seconds.
     OS = "os"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    # The address to listen on. Other machines can reach a server only on another address than the default, and
-    # then it needs keys and TLS.
+    # The address to listen on. By default only this machine can reach the server. On any other address it needs keys
+    # and TLS.
     host: str = "127.0.0.1"
-    # The port for HTTP: REST, metrics and documentation. 0 takes any that is free.
+    # The port for HTTP: REST, SQS, metrics and documentation. 0 takes any free port.
     port: int = 8080
-    # Whether programs that speak Kafka's protocol are served, at a port of their own.
+    # Serve Kafka clients, on a port of their own.
     kafka: bool = True
-    # The port for Kafka's protocol. 0 takes any that is free. If the default is taken, the server does without and
-    # says so; if one that was chosen is, it does not start.
+    # The port for Kafka clients. 0 takes any free port. If the default port is in use, the server starts without Kafka
+    # and logs `kafka.port_in_use`; if a port that you chose is in use, it does not start.
     kafka_port: int = KAFKA_PORT
-    # Where Kafka clients are told to find this server, as HOST:PORT; empty for the address they have found it at.
-    # Needed where that is another one, behind a proxy or in a container, or not the name in the certificate.
+    # The address of this server that Kafka clients get, as HOST:PORT; empty for the address that they connected to. Set
+    # it behind a proxy, in a container, or if the certificate has another name.
     kafka_advertised: str = ""
-    # Whether a topic that a Kafka client asks for is made if it is not there.
+    # Create a topic when a Kafka client asks for one that does not exist.
     kafka_auto_create: bool = True
-    # How many partitions a topic has if its maker does not say.
+    # How many partitions a new topic has by default.
     topic_partitions: int = 1
-    # The folder of the server: its store, and its keys in `keys.json`. A path that is not absolute begins at the
-    # folder the server was started in, also if it stands in a file elsewhere.
+    # The folder of the server: its store, and its keys in `keys.json`. A relative path starts at the folder in which
+    # the server was started, even if it comes from a configuration file elsewhere.
     data: Path = Path("penstock-data")
-    # Where messages are kept: empty for a store in the folder `data`, `file:PATH` for one in another folder,
-    # `postgresql://…` for a database of PostgreSQL, `memory:` for none, so that everything is gone when the server
-    # stops. `orders.*=postgresql://…,*=postgresql://…` spreads queues over several databases by their names: the first
-    # pattern that fits counts.
+    # Where messages are kept: empty for a store in the folder `data`, `file:PATH` for another folder, `postgresql://…`
+    # for a PostgreSQL database, `memory:` for memory only, which a stop empties.
+    # `orders.*=postgresql://…,*=postgresql://…` spreads queues over several databases: the first pattern that matches
+    # the queue name decides.
     store: str = ""
-    # When messages and records, in a folder, are forced to the disk: `batch` before each answer, `interval` every
-    # 100 ms, `os` when the system likes. With the last two a power cut may lose what was answered; the end of the
-    # process alone loses nothing. Not for a store in PostgreSQL.
+    # When messages and records in a folder are synced to disk: `batch` before each answer, `interval` every 100 ms,
+    # `os` when the operating system decides. With `interval` and `os` a power cut may lose confirmed messages; a crash
+    # of the process alone loses nothing. Only for a store in a folder.
     fsync: Fsync = Fsync.BATCH
-    # The schema that everything is in, of a store in PostgreSQL.
+    # The schema that holds all tables and functions of a PostgreSQL store.
     postgres_schema: str = "penstock"
-    # How many connections to PostgreSQL this server holds at most, to each database.
+    # The most connections that this server opens to each PostgreSQL database.
     postgres_connections_max: int = 8
-    # Whether the schema in PostgreSQL is made, or brought up to date, at the start; else `penstock migrate` does it.
+    # Create or upgrade the schema in PostgreSQL at start. Otherwise run `penstock migrate`.
     postgres_auto_migrate: bool = True
-    # Whether connections go through a pooler in transaction mode, such as PgBouncer: then nothing is prepared, and
-    # consumers are woken by polling alone.
+    # Connect through a pooler in transaction mode, such as PgBouncer. The server then prepares no statements, and polls
+    # for new messages instead of listening for them.
     postgres_transaction_pooling: bool = False
     # Start even if fsync or synchronous_commit is off. A crash of the database can then lose confirmed messages.
     postgres_allow_unsafe_durability: bool = False
-    # How long settled messages stay in the history in PostgreSQL, in seconds; 0 keeps them. They go in whole periods of
-    # a day, once the last message in one is older than this; the last two periods stay.
+    # How long the history in PostgreSQL keeps settled messages, in seconds; 0 keeps them for ever. Whole periods of a
+    # day are removed, once their last message is older than this; the last two periods stay.
     postgres_history_retention_s: int = 0
-    # Whether periods that are past `postgres_history_retention_s` are dropped. Else they are detached: each stays as a
-    # table, `history_N`, that the history knows nothing of, for you to copy and to drop.
+    # Drop periods that are older than `postgres_history_retention_s`. Otherwise they are detached: each stays as a
+    # table `history_N` outside the history, for you to copy and drop.
     postgres_history_drops: bool = False
-    # The file with the certificate, and those that vouch for it, in PEM.
+    # The file with the certificate and its chain, in PEM.
     tls_cert: str = ""
     # The file with the private key of the certificate, in PEM.
     tls_key: str = ""
-    # Whether a proxy before this server ends TLS, so that it may be reached by others without TLS of its own. It needs
-    # keys and `hosts` then, also on loopback.
+    # A proxy in front of this server ends TLS, so that other machines can reach it although it has no TLS of its own.
+    # This needs keys and `hosts`, on loopback too.
     behind_proxy: bool = False
-    # The names that clients reach this server by, separated by commas, such as `queues.example.com`. A request for
-    # another `Host` is refused, but for `/health/…`. Needed with `behind_proxy`; empty for any name elsewhere, and on
-    # loopback for names of loopback alone.
+    # The names by which clients reach this server, separated by commas, such as `queues.example.com`. Requests with
+    # another `Host` are refused, except for `/health/…`. Required with `behind_proxy`. If empty, any name is accepted;
+    # on loopback, only names of loopback.
     hosts: str = ""
-    # Whether programs that speak SQS are served, at the same port: point their `endpoint_url` at this server.
+    # Serve SQS clients on the same port: set their `endpoint_url` to this server.
     sqs: bool = True
-    # The account that queues belong to, as SQS says it in their URLs and ARNs.
+    # The account id in the URLs and ARNs of queues.
     sqs_account: str = "000000000000"
-    # The region that queues are in, as SQS says it in their ARNs; signatures have to be for it.
+    # The region in the ARNs of queues. Signatures must be for this region.
     sqs_region: str = "us-east-1"
-    # The id of an access key that requests of SQS may be signed with, for everything; empty for none. Signatures are
-    # ignored as long as there is neither this pair nor a key. `penstock key create --sqs` makes pairs with the rights
-    # of a key.
+    # The id of an access key that may sign SQS requests of every kind; empty for none. While there is neither this pair
+    # nor a key, signatures are ignored. `penstock key create --sqs` creates pairs with the rights of a key.
     sqs_access_key_id: str = ""
     # The secret of that access key.
     sqs_secret_access_key: str = ""
-    # Whether SQS makes its clients wait as AWS does: 60 s until the name of a deleted queue is free, and 60 s between
-    # two purges of a queue. Off, both are allowed at once, which suites need that make the same queue for every test.
+    # Enforce AWS's cooldowns: 60 s until the name of a deleted queue can be used again, and 60 s between two purges of
+    # a queue. Without them both are allowed at once, as test suites need that create the same queue for every test.
     sqs_cooldowns: bool = False
-    # How many journals share the queues. There may be more than at the last start, never fewer.
+    # How many journals the queues share. You can raise the number between starts, but never lower it.
     shards: int = 1
-    # Believe the clock although it is hours ahead of all that the journals know. Without this, time goes on from there,
-    # so that a wrong clock lets nothing expire. For one start, after a long stop.
+    # Trust the clock although it is hours ahead of the newest entry in the journals. Otherwise time continues from that
+    # entry, so that a wrong clock expires nothing. Use it for one start, after a long stop.
     trust_clock: bool = False
-    # How many connections may be open at once, those that wait for messages included. More are not accepted.
+    # The most open connections, those of long polls included. More are refused.
     connections_max: int = 16_000
-    # How many requests may wait for messages at once. More are answered with 429.
+    # The most requests that wait for messages at the same time. More get 429.
     long_polls_max: int = 16_000
-    # The largest request, in bytes. A larger one is answered with 413.
+    # The largest request, in bytes. Larger ones get 413.
     request_bytes_max: int = 16 * MIB
-    # What requests may hold in memory until they are answered, in bytes, over HTTP and Kafka together. Past it those
-    # that have been arriving the longest with the most are refused: with 503, or over Kafka by closing the connection.
+    # The most memory, in bytes, that unanswered requests may use, over HTTP and Kafka together. Beyond it the server
+    # refuses the largest of those that have been arriving for longest: with 503, or over Kafka by closing the
+    # connection.
     buffered_bytes_max: int = 256 * MIB
-    # How many percent one key may have of what all share: long polls (`long_polls_max`), waiting fetches, redrives,
-    # consumer groups and partitions. 100 lets one key use up all. A key with the role `admin` on `*` has no such limit.
+    # The largest share of a common limit that one key may use, in percent. It applies to long polls (`long_polls_max`),
+    # waiting fetches, redrives, consumer groups and partitions. A key with the role `admin` on `*` has no such limit.
     key_share_percent: int = KEY_SHARE_PERCENT
-    # Whether `/metrics` of a server with keys is for everybody. It names all queues, so by default it takes a key with
-    # the role `metrics` on all of them.
+    # Serve `/metrics` without a key, even on a server with keys. The metrics name all queues; by default they need a
+    # key with the role `metrics` on all of them.
     metrics_without_key: bool = False
-    # How much of the audit log is kept, in bytes; the oldest entries go first.
+    # The size of the audit log, in bytes. Beyond it the oldest entries are removed.
     audit_bytes_max: int = 64 * MIB
-    # How many days an entry of the audit log is kept.
+    # How many days the audit log keeps an entry.
     audit_days: int = 90
-    # Watch over the event loop, on which everything happens, and log what it is doing when it gives no sign for so
-    # many milliseconds. Its lag becomes a metric. 0 does not watch.
+    # Watch the event loop: log what it is doing when it does not respond for this many milliseconds, and export its lag
+    # as a metric. 0 turns this off.
     stall_ms: int = 0
-    # How long a server that is told to stop waits for the requests it is working on, in seconds.
+    # How long a stopping server waits for running requests, in seconds.
     stop_timeout_s: float = 10.0
-    # The least important events that are logged.
+    # The lowest level of events that are logged.
     log_level: LogLevel = LogLevel.INFO
 
     def __post_init__(self) -> None:
@@ -187,9 +186,9 @@ class ServerSettings:
         _between("stall_ms", self.stall_ms, 0, 60_000)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
         if not self.host:
-            raise BadSetting("host is empty; it is an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
+            raise BadSetting("host is empty; set an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise BadSetting("tls_cert and tls_key are two halves: say both, or neither")
+            raise BadSetting("tls_cert and tls_key belong together: set both, or neither")
         _check_store(self.store)
         if self.is_on_postgres and self.fsync is not Fsync.BATCH:
             raise BadSetting(
@@ -220,13 +219,13 @@ class ServerSettings:
 
     @property
     def advertised(self) -> tuple[str, int] | None:
-        """Where Kafka clients are told to find the server; None for where they have found it."""
+        """The address that Kafka clients get; None for the one that they connected to."""
         host, _, port = self.kafka_advertised.rpartition(":")
         return (host.strip("[]"), int(port)) if host else None
 
     @property
     def host_names(self) -> frozenset[str]:
-        """The names that clients reach the server by, in lower case; none if nobody has said."""
+        """The names by which clients reach the server, in lower case; none if there is no such setting."""
         return frozenset(name.strip().lower() for name in self.hosts.split(",") if name.strip())
 
     @property
@@ -269,27 +268,27 @@ class Loaded(Generic[Kind]):
 
 
 def check_is_secured(settings: ServerSettings, *, has_keys: bool) -> None:
-    """Raise `NotSecured` if other machines reach the server and find no lock on the door.
+    """Raise `NotSecured` if other machines can reach the server and it lacks keys, TLS or, behind a proxy, a name.
 
-    Keys without TLS could be read by everybody on the way, TLS without keys lets everybody in: both are needed. A proxy
-    brings others to a server on loopback, too, and answers for any name that leads to it.
+    Keys without TLS can be read on the network; TLS without keys lets everyone in. A proxy makes a server on loopback
+    reachable as well, and forwards requests for any name that leads to it.
     """
     if settings.is_on_loopback and not settings.behind_proxy:
         return
-    reached = f"The server would listen on {settings.host}, where other machines reach it, "
+    reached = f"The server would listen on {settings.host}, where other machines can reach it, "
     home = "Or listen on this machine only: --host 127.0.0.1."
     if settings.behind_proxy:
-        reached = "The server would stand behind a proxy, through which other machines reach it, "
+        reached = "The server would be behind a proxy, through which other machines can reach it, "
         home = "Or listen on this machine only: without --behind-proxy."
     if not has_keys:
         mend = f"penstock key create --name admin --role admin {_kept_in(settings)}"
-        raise NotSecured(f"{reached}and there are no keys: everybody could do everything.\nMake one: {mend}\n{home}")
+        raise NotSecured(f"{reached}and it has no keys: anyone could do anything.\nCreate one: {mend}\n{home}")
     if not settings.has_tls and not settings.behind_proxy:
-        mend = "Say --tls-cert and --tls-key; or --behind-proxy if a proxy on the way ends TLS."
-        raise NotSecured(f"{reached}without TLS: everybody on the way could read keys and messages.\n{mend}\n{home}")
+        mend = "Set --tls-cert and --tls-key; or --behind-proxy if a proxy ends TLS."
+        raise NotSecured(f"{reached}without TLS: keys and messages could be read on the network.\n{mend}\n{home}")
     if settings.behind_proxy and not settings.host_names:
-        mend = "Say the names that clients reach it by: --hosts queues.example.com"
-        raise NotSecured(f"{reached}and it does not know its name: any name could lead to it.\n{mend}\n{home}")
+        mend = "Set the names by which clients reach it: --hosts queues.example.com"
+        raise NotSecured(f"{reached}and it has no name: requests for any name would be accepted.\n{mend}\n{home}")
 
 
 def _kept_in(settings: ServerSettings) -> str:
@@ -453,7 +452,7 @@ def _check_sqs(settings: ServerSettings) -> None:
     if not re.fullmatch(r"[a-z0-9-]{1,64}", settings.sqs_region):
         raise BadSetting(f"sqs_region is {settings.sqs_region!r}; it must be a name such as us-east-1")
     if bool(settings.sqs_access_key_id) != bool(settings.sqs_secret_access_key):
-        raise BadSetting("sqs_access_key_id and sqs_secret_access_key are two halves: say both, or neither")
+        raise BadSetting("sqs_access_key_id and sqs_secret_access_key belong together: set both, or neither")
 
 
 def _check_advertised(text: str) -> None:

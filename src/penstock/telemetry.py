@@ -21,26 +21,40 @@ class LogEvent:
 
 
 LOG_OPENED = LogEvent(
-    "log.opened", "info", "A log is open; says from which offset to which, and whether the last stop was clean."
+    "log.opened",
+    "info",
+    "A log is open: its first and last offset, and whether the last stop was clean.",
 )
 LOG_TAIL_CUT = LogEvent(
     "log.tail_cut",
     "warning",
-    "The last stop left unsynced bytes behind; they were cut off. Nothing acknowledged was in them, unless the disk "
-    "has damaged the very last commit, which cannot be told apart.",
+    "The last stop left unsynced bytes behind, and they were cut off. They held nothing confirmed, unless the disk "
+    "damaged the very last commit, which looks the same.",
 )
 LOG_INDEX_REBUILT = LogEvent(
-    "log.index_rebuilt", "info", "An index was missing or wrong and was made anew from its segment."
+    "log.index_rebuilt",
+    "info",
+    "An index was missing or wrong, and was rebuilt from its segment.",
 )
-LOG_ROLLED = LogEvent("log.rolled", "info", "A segment was closed and the next one begun.")
+LOG_ROLLED = LogEvent(
+    "log.rolled",
+    "info",
+    "A segment was closed, and the next one started.",
+)
 LOG_ROLL_DEFERRED = LogEvent(
-    "log.roll_deferred", "warning", "No space for a new segment; the old one goes on past its size."
+    "log.roll_deferred",
+    "warning",
+    "There is no space for a new segment. The current one grows beyond its size.",
 )
 LOG_SEGMENT_DROPPED = LogEvent(
-    "log.segment_dropped", "info", "A segment went, because nothing in it is needed any more."
+    "log.segment_dropped",
+    "info",
+    "A segment was deleted, because none of its records is needed any more.",
 )
 LOG_FAILED = LogEvent(
-    "log.failed", "error", "A write or an fsync failed. The process stops at once; nothing is acknowledged after it."
+    "log.failed",
+    "error",
+    "A write or an fsync failed. The process stops at once and confirms nothing after it.",
 )
 LOG_TAKEN_AWAY = LogEvent(
     "log.taken_away",
@@ -50,119 +64,152 @@ LOG_TAKEN_AWAY = LogEvent(
 STORE_CLOCK_DOUBTED = LogEvent(
     "store.clock_doubted",
     "warning",
-    "The clock is hours ahead of all that the journals know. Time goes on from there, and nothing expires by the "
-    "clock, until it is right or the server is started with --trust-clock.",
+    "The clock is hours ahead of the newest entry in the journals. Time continues from that entry, and nothing "
+    "expires by the clock, until the clock is right or the server is started with `--trust-clock`.",
 )
 STORE_CLOCK_TRUSTED = LogEvent(
-    "store.clock_trusted", "info", "A clock that was doubted is right again, and is followed."
+    "store.clock_trusted",
+    "info",
+    "A doubted clock is right again, and is used.",
 )
 STORE_SNAPSHOT_MADE = LogEvent(
-    "store.snapshot_made", "info", "What a shard is was written down; opening it begins there, not at the beginning."
+    "store.snapshot_made",
+    "info",
+    "A snapshot of a shard was written. The next start reads it, and the journal from there on.",
 )
 STORE_SNAPSHOT_DAMAGED = LogEvent(
-    "store.snapshot_damaged", "error", "A snapshot cannot be read. The one before it is used, if there is one."
+    "store.snapshot_damaged",
+    "error",
+    "A snapshot cannot be read. The one before it is used, if there is one.",
 )
 STORE_SNAPSHOT_FAILED = LogEvent(
-    "store.snapshot_failed", "warning", "No snapshot was made; it is tried again. Until then the journal grows."
+    "store.snapshot_failed",
+    "warning",
+    "A snapshot could not be written, and is tried again. Until then the journal grows.",
 )
 STORE_UPKEEP_FAILED = LogEvent(
-    "store.upkeep_failed", "error", "Shortening a journal went wrong; it is tried again. Until then the journal grows."
+    "store.upkeep_failed",
+    "error",
+    "Compacting a journal failed, and is tried again. Until then the journal grows.",
 )
 DEAD_LETTERS_FULL = LogEvent(
     "store.dead_letters_full",
     "warning",
-    "The dead-letter queue of a queue is full: messages whose deliveries are spent are stuck in their queue, and count "
-    "there. Redrive or purge the dead letters, or raise their `queue_size`.",
+    "A dead-letter queue is full. Messages without deliveries left are stuck in their queue and count there. "
+    "Redrive or purge the dead letters, or raise the `queue_size` of the dead-letter queue.",
 )
 HISTORY_STALLED = LogEvent(
     "history.stalled",
     "warning",
-    "No space for the history of settled messages. Queues go on; the journal keeps what the history has not written.",
+    "There is no space for the history of settled messages. Queues continue, and the journal keeps what is not "
+    "written yet.",
 )
-HISTORY_RESUMED = LogEvent("history.resumed", "info", "There is space again, and the history is being written.")
+HISTORY_RESUMED = LogEvent(
+    "history.resumed",
+    "info",
+    "There is space again, and the history is written.",
+)
 HISTORY_AHEAD_OF_JOURNAL = LogEvent(
     "history.ahead_of_journal",
     "warning",
-    "The history tells of events that the journal has lost, by a sync policy that may lose or an older copy of the "
-    "journal. It goes on from where the journal ends.",
+    "The history has events that the journal lost, because of the sync policy or of an older copy of the journal. "
+    "It continues where the journal ends.",
 )
 STREAMS_UPKEEP_FAILED = LogEvent(
     "streams.upkeep_failed",
     "error",
-    "Looking after a partition went wrong; it is tried again. Until then what is old stays, and the partition grows.",
+    "Maintenance of a partition failed, and is tried again. Until then old records stay, and the partition grows.",
 )
 STREAMS_CLEANED = LogEvent(
-    "streams.cleaned", "info", "Segments of a compacted partition were rewritten; says how large they were and are."
+    "streams.cleaned",
+    "info",
+    "Segments of a compacted partition were rewritten: their size before and after.",
 )
 REST_FAILED = LogEvent(
-    "rest.failed", "error", "A request was answered with 500: a mistake of ours, with the trace of where it was made."
+    "rest.failed",
+    "error",
+    "A request got 500, because of a bug in Penstock. The event has the traceback.",
 )
 SQS_FAILED = LogEvent(
     "sqs.failed",
     "error",
-    "A call of SQS was answered with 500: a mistake of ours, with the trace of where it was made.",
+    "An SQS request got 500, because of a bug in Penstock. The event has the traceback.",
 )
 KAFKA_FAILED = LogEvent(
     "kafka.failed",
     "error",
-    "A request of a Kafka client ended its connection: a mistake of ours, with the trace of where it was made.",
+    "A request of a Kafka client ended its connection, because of a bug in Penstock. The event has the traceback.",
 )
-KEYS_CHANGED = LogEvent("keys.changed", "info", "Keys were made, rotated or revoked: others are good now.")
+KEYS_CHANGED = LogEvent(
+    "keys.changed",
+    "info",
+    "Keys were created, rotated or revoked, and the new set is in force.",
+)
 KEYS_DAMAGED = LogEvent(
     "keys.damaged",
     "error",
-    "The keys cannot be read; those that were good last still are. See to their file or table.",
+    "The keys cannot be read. The last readable set stays in force. Repair their file or table.",
 )
 AUDIT_UNWRITTEN = LogEvent(
     "audit.unwritten",
     "error",
-    "An action is not in the audit log, because its disk or database did not take it; this event has it instead.",
+    "An action could not be written to the audit log, because its disk or database failed. This event has the "
+    "action instead.",
 )
-SERVER_STARTED = LogEvent("server.started", "info", "The server listens; says where, and where its data is.")
+SERVER_STARTED = LogEvent(
+    "server.started",
+    "info",
+    "The server listens: at which address, and where its data is.",
+)
 SERVER_STOPPING = LogEvent(
-    "server.stopping", "info", "No new work is taken; long polls are answered and running requests finished."
+    "server.stopping",
+    "info",
+    "The server takes no new work. It answers long polls and finishes running requests.",
 )
 SERVER_REQUESTS_ABORTED = LogEvent(
     "server.requests_aborted",
     "warning",
-    "Requests were still running when the time for stopping was over, or somebody was in a hurry; they were not "
-    "answered. What they asked for may have been done.",
+    "Requests were still running at the stop timeout or a second signal. They got no answer and may have taken effect.",
 )
-SERVER_STOPPED = LogEvent("server.stopped", "info", "Everything is closed and the journal is clean.")
+SERVER_STOPPED = LogEvent(
+    "server.stopped",
+    "info",
+    "Everything is closed, and the journal is clean.",
+)
 STORE_DURABILITY_WARNING = LogEvent(
     "store.durability_warning",
     "warning",
-    "The database is configured so that a crash may lose what it has confirmed; says by which setting. "
-    "`--allow-unsafe-durability` says that you know.",
+    "A crash of the database can lose confirmed messages, because of the setting that the event names; or a "
+    "database has queues that the map assigns to another. `--allow-unsafe-durability` accepts the first.",
 )
 SERVER_MAY_LOSE = LogEvent(
     "server.may_lose",
     "warning",
-    "The setting `fsync` is not `batch`: says what a power cut may lose of what was answered.",
+    "The setting `fsync` is not `batch`: what a power cut may lose of confirmed messages.",
 )
 SERVER_STALLED = LogEvent(
     "server.stalled",
     "warning",
-    "The event loop gave no sign for longer than `stall_ms`: says for how long, which task was running when that was "
-    "noticed, and where. Logged once a second at most.",
+    "The event loop did not respond for longer than `stall_ms`: for how long, and which task was running where. "
+    "Logged at most once a second.",
 )
 STORE_WAITS = LogEvent(
     "store.waits",
     "warning",
-    "Opening the store waits for a lock in the database; says on which table, and which process there holds it: its "
-    "pid, role and application, and since when.",
+    "Opening the store waits for a lock in the database: on which table, and which process holds it since when, "
+    "with its pid, role and application.",
 )
 KAFKA_PORT_IN_USE = LogEvent(
     "kafka.port_in_use",
     "warning",
-    "The port for Kafka clients is taken, and nobody has chosen another: they are not served. Say `--kafka-port`, or "
-    "`--no-kafka` where that is meant.",
+    "The default port for Kafka clients is in use, so they are not served. Choose another with `--kafka-port`, or "
+    "turn Kafka off with `--no-kafka`.",
 )
 SERVER_FILES_LIMITED = LogEvent(
     "server.files_limited",
     "warning",
-    "The system lets this process have fewer files than `connections_max` asks for; says how many, and how many "
-    "connections are accepted. Raise the limit: `ulimit -n`, or `LimitNOFILE` of a service.",
+    "The operating system allows this process fewer open files than `connections_max` needs: how many, and how many "
+    "connections are accepted. Raise the limit with `ulimit -n`, or `LimitNOFILE` of a service.",
 )
 
 LOG_EVENTS = tuple(each for each in list(globals().values()) if isinstance(each, LogEvent))
@@ -189,14 +236,14 @@ QUEUE_OLDEST_AGE = Metric(
     "penstock_queue_oldest_age_seconds",
     "gauge",
     ("queue", "tier"),
-    "How long ago the oldest ready message of a tier was sent; not there for a tier without any.",
+    "Age of the oldest ready message of a tier, since it was sent. Absent if the tier has none.",
 )
 QUEUE_STUCK_AGE = Metric(
     "penstock_queue_stuck_age_seconds",
     "gauge",
     ("queue",),
-    "How long the first of the messages that are stuck has been: its deliveries are spent and the dead-letter queue is "
-    "full. Not there while there are none.",
+    "How long the first stuck message has been stuck: it has no deliveries left, and the dead-letter queue is full. "
+    "Absent if none is stuck.",
 )
 QUEUE_SIZE = Metric(
     "penstock_queue_size",
@@ -217,74 +264,117 @@ QUEUE_WAIT_BOUND = Metric(
     "penstock_queue_wait_bound_seconds",
     "gauge",
     ("queue", "tier"),
-    "How long a message sent now waits at the worst, if leasing goes on at its rate; not there while that is unknown.",
+    "Upper bound of the wait of a message sent now, at the current rate of receives. Absent while the rate is unknown.",
 )
 QUEUE_NOISY_GROUPS = Metric(
     "penstock_queue_noisy_groups",
     "gauge",
     ("queue",),
-    "Groups of a standard queue that take more than their share, and are served when nothing quiet waits.",
+    "Groups of a standard queue that exceed their share, and are served only when no quiet group waits.",
 )
 QUEUE_NOISY_MESSAGES = Metric(
     "penstock_queue_noisy_messages",
     "gauge",
     ("queue", "state"),
-    "Messages of noisy groups, `ready` and `in_flight`; all others are in quiet groups.",
+    "Messages of noisy groups, `ready` and `in_flight`. All others are in quiet groups.",
 )
 QUEUE_SENT = Metric("penstock_queue_sent_total", "counter", ("queue",), "Messages sent since the server started.")
-QUEUE_RECEIVED = Metric("penstock_queue_received_total", "counter", ("queue",), "Messages leased, each time counted.")
-QUEUE_ACKED = Metric("penstock_queue_acked_total", "counter", ("queue",), "Messages acked.")
-QUEUE_RELEASED = Metric("penstock_queue_released_total", "counter", ("queue",), "Messages given back by their workers.")
-QUEUES = Metric("penstock_queues", "gauge", (), "Queues there are.")
+QUEUE_RECEIVED = Metric(
+    "penstock_queue_received_total",
+    "counter",
+    ("queue",),
+    "Deliveries since the server started. A message that is delivered twice counts twice.",
+)
+QUEUE_ACKED = Metric(
+    "penstock_queue_acked_total",
+    "counter",
+    ("queue",),
+    "Messages acked since the server started.",
+)
+QUEUE_RELEASED = Metric(
+    "penstock_queue_released_total",
+    "counter",
+    ("queue",),
+    "Messages released by their consumers since the server started.",
+)
+QUEUES = Metric(
+    "penstock_queues",
+    "gauge",
+    (),
+    "Queues on this server.",
+)
 QUEUES_OMITTED = Metric(
     "penstock_queues_omitted",
     "gauge",
     (),
-    "Queues without numbers of their own here, because there are too many: the last ones by name.",
+    "Queues that have no samples of their own, because there are too many. They are the last by name.",
 )
 REQUESTS = Metric(
     "penstock_requests_total",
     "counter",
     ("operation", "status"),
-    "Requests answered; status 499 for those whose client did not wait for the answer.",
+    "Requests answered. Status 499 counts clients that left before the answer.",
 )
 REQUEST_SECONDS = Metric(
     "penstock_request_duration_seconds",
     "histogram",
     ("operation",),
-    "From the head of a request to the end of its answer; long polls include their waiting.",
+    "From the head of a request to the end of its answer. Long polls include their wait.",
 )
-LONG_POLLS = Metric("penstock_long_polls_waiting", "gauge", (), "Requests that wait for messages.")
-CONNECTIONS = Metric("penstock_connections", "gauge", (), "Connections that are open.")
+LONG_POLLS = Metric(
+    "penstock_long_polls_waiting",
+    "gauge",
+    (),
+    "Requests that wait for messages.",
+)
+CONNECTIONS = Metric(
+    "penstock_connections",
+    "gauge",
+    (),
+    "Open connections.",
+)
 CONNECTIONS_MAX = Metric(
     "penstock_connections_max",
     "gauge",
     (),
     "How many connections can be open: `connections_max`, or fewer if the system allows the process fewer files.",
 )
-CONNECTIONS_ACCEPTED = Metric("penstock_connections_accepted_total", "counter", (), "Connections that were opened.")
+CONNECTIONS_ACCEPTED = Metric(
+    "penstock_connections_accepted_total",
+    "counter",
+    (),
+    "Connections accepted.",
+)
 CONNECTIONS_REFUSED = Metric(
-    "penstock_connections_refused_total", "counter", (), "Connections turned away, because too many were open."
+    "penstock_connections_refused_total",
+    "counter",
+    (),
+    "Connections refused, because too many were open.",
 )
 CONNECTIONS_TIMED_OUT = Metric(
     "penstock_connections_timed_out_total",
     "counter",
     (),
-    "Connections ended because the client did not send a request, or read an answer, in time.",
+    "Connections closed, because the client did not send a request, or read an answer, in time.",
 )
 BUFFERED_BYTES = Metric(
     "penstock_buffered_bytes",
     "gauge",
     (),
-    "What requests that are not answered yet hold in memory, over HTTP and Kafka.",
+    "Memory of unanswered requests, over HTTP and Kafka.",
 )
 REQUESTS_SHED = Metric(
     "penstock_requests_shed_total",
     "counter",
     (),
-    "Requests refused while they arrived, for want of `buffered_bytes_max`.",
+    "Requests refused while they arrived, because `buffered_bytes_max` was reached.",
 )
-JOURNAL_BYTES = Metric("penstock_journal_bytes", "gauge", ("journal",), "Size of a journal on the disk.")
+JOURNAL_BYTES = Metric(
+    "penstock_journal_bytes",
+    "gauge",
+    ("journal",),
+    "Size of a journal on disk.",
+)
 JOURNAL_RECORDS = Metric("penstock_journal_records_total", "counter", ("journal",), "Records ever appended.")
 CLOCK_DOUBTED = Metric(
     "penstock_clock_doubted",
@@ -292,7 +382,12 @@ CLOCK_DOUBTED = Metric(
     (),
     "1 while the clock is hours ahead of the journals, and nothing expires by it; see `--trust-clock`.",
 )
-JOURNAL_LAG = Metric("penstock_journal_lag_records", "gauge", ("journal",), "Records appended and not on the disk yet.")
+JOURNAL_LAG = Metric(
+    "penstock_journal_lag_records",
+    "gauge",
+    ("journal",),
+    "Records appended but not yet on disk.",
+)
 MAY_LOSE = Metric(
     "penstock_fsync_may_lose",
     "gauge",
