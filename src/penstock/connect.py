@@ -36,8 +36,8 @@ from penstock.settings import PREFIX, BadSetting, ClientSettings, ServerSettings
 from penstock.wire.frames import Held, decode_send
 
 if TYPE_CHECKING:
-    from penstock.store.postgres.borrowing import Transactions
-    from penstock.store.postgres.crossing import RoutedTransactions
+    from penstock.store.postgres.caller_transaction import Transactions
+    from penstock.store.postgres.multi_database import RoutedTransactions
 
 _OF_POSTGRES = f"{PREFIX}POSTGRES_"
 
@@ -255,13 +255,13 @@ def _as_answered() -> Iterator[None]:
     There is no HTTP request, as the caller is in the same process. Errors have the same words as over HTTP.
     """
     from penstock.api.rest.errors import encode_problem, problem_of  # noqa: PLC0415
-    from penstock.store.postgres import borrowing, within  # noqa: PLC0415 - of the server, which is open by now.
+    from penstock.store.postgres import caller_transaction  # noqa: PLC0415 - of the server, which is open by now.
 
     try:
         yield
-    except borrowing.QueueElsewhere as error:
+    except caller_transaction.QueueElsewhere as error:
         raise WrongDatabase(str(error), code="queue_elsewhere") from error
-    except within.NotInTransaction as error:
+    except caller_transaction.NotInTransaction as error:
         raise TransactionRequired(str(error), code="not_transactional") from error
     except Exception as error:
         found = problem_of(error)

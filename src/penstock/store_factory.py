@@ -43,12 +43,12 @@ from penstock.streams.streams import PARTITION_LOG, StreamsSettings
 from penstock.telemetry import STORE_DURABILITY_WARNING
 
 if TYPE_CHECKING:
-    from penstock.store.postgres.borrowing import Transactions
-    from penstock.store.postgres.crossing import RoutedTransactions
+    from penstock.store.postgres.caller_transaction import Transactions
     from penstock.store.postgres.database import PostgresSettings
+    from penstock.store.postgres.health import Vitals
     from penstock.store.postgres.key_table import KeyTable
+    from penstock.store.postgres.multi_database import RoutedTransactions
     from penstock.store.postgres.store import PostgresStore
-    from penstock.store.postgres.vitals import Vitals
 
 DISK_THREADS = 4
 # How often it is looked whether the files of a store were taken away.
@@ -188,10 +188,10 @@ async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> Async
 async def _open_database(
     database: "PostgresSettings", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
 ) -> AsyncIterator[OpenStore]:
-    from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
-    from penstock.store.postgres.following import FollowingClock  # noqa: PLC0415
+    from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
+    from penstock.store.postgres.clock import FollowingClock  # noqa: PLC0415
+    from penstock.store.postgres.health import watching  # noqa: PLC0415
     from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
-    from penstock.store.postgres.vitals import watching  # noqa: PLC0415
 
     async with (
         await PostgresStore.open(
@@ -222,11 +222,10 @@ async def _open_databases(
     databases: "list[PostgresSettings]", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
 ) -> AsyncIterator[OpenStore]:
     """Open those of a map; what is the same database by two names, once."""
-    from penstock.store.postgres.borrowing import transactions  # noqa: PLC0415
-    from penstock.store.postgres.crossing import RoutedTransactions  # noqa: PLC0415
-    from penstock.store.postgres.following import FollowingClock  # noqa: PLC0415
-    from penstock.store.postgres.several import open_several  # noqa: PLC0415
-    from penstock.store.postgres.vitals import watching  # noqa: PLC0415
+    from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
+    from penstock.store.postgres.clock import FollowingClock  # noqa: PLC0415
+    from penstock.store.postgres.health import watching  # noqa: PLC0415
+    from penstock.store.postgres.multi_database import RoutedTransactions, open_several  # noqa: PLC0415
 
     clock = FollowingClock(runtime.clock)
     async with AsyncExitStack() as stack:

@@ -9,7 +9,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue
+from penstock.store.postgres.queue_cache import KnownQueue
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

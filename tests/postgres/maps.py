@@ -9,7 +9,7 @@ from penstock.core.routes import Routes, parse
 from penstock.runtime.interface import Clock, Dice
 from penstock.store.placement import RoutedPlacement
 from penstock.store.postgres.database import PostgresSettings
-from penstock.store.postgres.several import open_several
+from penstock.store.postgres.multi_database import open_several
 from penstock.store.postgres.store import PostgresStore
 from tests.simulation.clock import SimClock, SimDice
 

@@ -128,7 +128,7 @@ async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:
 
 
 async def test_every_store_settles_into_the_newest_period_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.presence.BEAT_S", 0.01)
+    monkeypatch.setattr("penstock.store.postgres.leadership.BEAT_S", 0.01)
     dsn, clock = shared_server().new_database(), SimClock()
     async with await opened(dsn, clock, has_upkeep=True) as one, await opened(dsn, clock, has_upkeep=True) as other:
         await one.create("orders", QueueSettings())

@@ -12,7 +12,7 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.runtime.memory import memory_runtime
-from penstock.store.postgres.borrowing import Transactions, transactions
+from penstock.store.postgres.caller_transaction import Transactions, transactions
 from penstock.store.postgres.database import PLANS
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
@@ -83,7 +83,7 @@ async def test_few_of_many_transactions_carry_a_notification_and_all_are_heard_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tell_s = 0.5
-    monkeypatch.setattr("penstock.store.postgres.presence.TELL_S", tell_s)
+    monkeypatch.setattr("penstock.store.postgres.leadership.TELL_S", tell_s)
     async with borrowing(has_upkeep=True) as (store, within, connection):
         listener = await psycopg.AsyncConnection.connect(_url(store), autocommit=True)
         await listener.execute("LISTEN penstock")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.postgres import counting
+from penstock.store.postgres import queries
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import opened
 from tests.postgres.schemas import empty_schema
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.real_time
 
 async def test_what_is_much_is_not_counted_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if so few took long to count.
-    monkeypatch.setattr(counting, "COUNTED_MOST", 8)
-    monkeypatch.setattr(counting, "COUNTED_EACH_TIME", 10)
-    monkeypatch.setattr(counting, "COUNTED_PER_MS", 1)
+    monkeypatch.setattr(queries, "COUNTED_MOST", 8)
+    monkeypatch.setattr(queries, "COUNTED_EACH_TIME", 10)
+    monkeypatch.setattr(queries, "COUNTED_PER_MS", 1)
     async with opened(QueueSettings()) as stage:
 
         async def send(count: int) -> int:
@@ -39,8 +39,8 @@ async def test_what_is_much_is_not_counted_every_time(monkeypatch: pytest.Monkey
 
 
 async def test_what_is_much_is_counted_behind_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "COUNTED_MOST", 8)
-    monkeypatch.setattr(counting, "AGAIN_S", 0.01)
+    monkeypatch.setattr(queries, "COUNTED_MOST", 8)
+    monkeypatch.setattr(queries, "AGAIN_S", 0.01)
     settings = replace(empty_schema(), connections_max=2)
     async with (
         await PostgresStore.open(settings, clock=SimClock(), dice=SimDice(0), may_migrate=False) as store,

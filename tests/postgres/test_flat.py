@@ -16,9 +16,9 @@ from penstock.contract.queue_settings import DedupScope, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemDice
 from penstock.store.interface import EscalationOrder, MessageFilter, RedriveOrder, Release
-from penstock.store.postgres import counting, operating
+from penstock.store.postgres import operations, queries
+from penstock.store.postgres.connection import Arguments
 from penstock.store.postgres.database import PostgresSettings
-from penstock.store.postgres.session import Arguments
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import Server
 from tests.simulation.clock import SimClock
@@ -146,7 +146,7 @@ async def test_a_redrive_of_named_dead_letters_costs_the_same_however_many_there
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if so few took long to count.
-    monkeypatch.setattr(operating, "COUNTED_EACH_TIME", 10)
+    monkeypatch.setattr(operations, "COUNTED_EACH_TIME", 10)
     async with counted(server, QueueSettings(deliveries_max=1)) as here:
         costs = []
         for _ in range(4):
@@ -189,9 +189,9 @@ async def test_a_look_at_what_is_leased_costs_the_same_however_many_leases_there
 
 def count_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few messages be much: what is more is counted behind those who ask, and now and then."""
-    monkeypatch.setattr(counting, "COUNTED_MOST", 100)
-    monkeypatch.setattr(counting, "COUNTED_EACH_TIME", 0)
-    monkeypatch.setattr(counting, "COUNTED_PER_MS", 1)
+    monkeypatch.setattr(queries, "COUNTED_MOST", 100)
+    monkeypatch.setattr(queries, "COUNTED_EACH_TIME", 0)
+    monkeypatch.setattr(queries, "COUNTED_PER_MS", 1)
 
 
 async def test_a_description_costs_the_same_however_many_messages_there_are(
@@ -257,7 +257,7 @@ async def test_a_step_of_a_redrive_costs_the_same_however_many_dead_letters_ther
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if so few took long to count.
-    monkeypatch.setattr(operating, "COUNTED_EACH_TIME", 10)
+    monkeypatch.setattr(operations, "COUNTED_EACH_TIME", 10)
     async with counted(server, QueueSettings(deliveries_max=1)) as here:
         costs = []
         for _ in range(4):

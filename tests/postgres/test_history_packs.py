@@ -15,8 +15,7 @@ from penstock.frame import Blobs
 from penstock.store.pages import Coded, HistoryPage, HistoryRange
 from penstock.store.postgres import history
 from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.history import HistoryReader
-from penstock.store.postgres.periods import periods
+from penstock.store.postgres.history import HistoryReader, periods
 from penstock.store.postgres.statements import statement
 from tests.postgres.packs import FIRST, SCHEMAS, Settled, Settling, fill, make_schemas, name_queues, pasts
 from tests.postgres.servers import shared_server

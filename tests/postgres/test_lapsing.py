@@ -9,8 +9,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import EscalationOrder, Outcome
 from penstock.store.postgres.database import PostgresSettings
-from penstock.store.postgres.known import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow
-from penstock.store.postgres.leasing import ADVANCE_MOST
+from penstock.store.postgres.lease import ADVANCE_MOST
+from penstock.store.postgres.queue_cache import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.waiting import until_waited_for
@@ -133,7 +133,7 @@ async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Longer than it takes to see that it waits.
-    monkeypatch.setattr("penstock.store.postgres.burying._HELD_WAIT_MS", 60_000)
+    monkeypatch.setattr("penstock.store.postgres.maintenance._HELD_WAIT_MS", 60_000)
     settings, clock = empty_schema(), SimClock()
     store = await opened(settings, clock)
     try:

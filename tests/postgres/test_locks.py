@@ -13,7 +13,7 @@ from penstock.core.queue.message import Drafts
 from penstock.store.errors import QueueNotFound
 from penstock.store.postgres import blocking
 from penstock.store.postgres.database import PostgresSettings
-from penstock.store.postgres.refusals import Locked
+from penstock.store.postgres.errors import Locked
 from penstock.store.postgres.store import PostgresStore
 from penstock.telemetry import STORE_WAITS, LogEvent
 from tests.postgres.schemas import empty_schema
@@ -137,7 +137,7 @@ async def test_a_lock_that_others_keep_is_refused_with_a_reason_and_nothing_is_d
 
 async def test_a_start_notes_which_process_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking, "NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
-    monkeypatch.setattr("penstock.store.postgres.presence.NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr("penstock.store.postgres.leadership.NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
     monkeypatch.setattr(blocking, "_PAUSE_S", 0.01)
     settings = empty_schema()
     logged: list[dict[str, object]] = []

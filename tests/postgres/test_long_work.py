@@ -7,7 +7,7 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import EscalationOrder, RedriveOrder
-from penstock.store.postgres import burying, leasing
+from penstock.store.postgres import lease, maintenance
 from tests.postgres.blocks import Stage, opened
 
 pytestmark = pytest.mark.real_time
@@ -29,7 +29,7 @@ async def aged(stage: Stage) -> int:
 
 
 async def test_whoever_asks_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burying, "ADVANCE_MOST", 10)
+    monkeypatch.setattr(maintenance, "ADVANCE_MOST", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)
         for turn in (1, 2):
@@ -40,7 +40,7 @@ async def test_whoever_asks_does_not_wait_until_all_have_aged(monkeypatch: pytes
 
 
 async def test_whoever_escalates_or_redrives_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burying, "ADVANCE_MOST", 10)
+    monkeypatch.setattr(maintenance, "ADVANCE_MOST", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)
         await stage.store.escalate("orders", ["1-0"], EscalationOrder(tier=0, actor="ada", reason=""))
@@ -50,7 +50,7 @@ async def test_whoever_escalates_or_redrives_does_not_wait_until_all_have_aged(m
 
 
 async def test_whoever_leases_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leasing, "ADVANCE_MOST_OF_A_LEASE", 10)
+    monkeypatch.setattr(lease, "ADVANCE_MOST_OF_A_LEASE", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)
         for turn in (1, 2):

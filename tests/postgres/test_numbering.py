@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.ids import parse_queue
-from penstock.store.postgres.numbering import RANGE_BITS, Numbering, NumbersShared, claims
+from penstock.store.postgres.multi_database import RANGE_BITS, Numbering, NumbersShared, claims
 from tests.postgres.maps import opened
 from tests.postgres.servers import shared_server
 from tests.simulation.clock import SimDice

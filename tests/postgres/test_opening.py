@@ -12,9 +12,9 @@ from penstock.contract.names import BadSchema
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.postgres import migrate, statements
+from penstock.store.postgres.connection import Lost
 from penstock.store.postgres.database import Database, NotDurable, PostgresSettings, check_durable
 from penstock.store.postgres.migrate import SchemaMissing
-from penstock.store.postgres.session import Lost
 from penstock.store.postgres.statements import FUNCTIONS, MIGRATIONS, migrations
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

@@ -16,8 +16,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.interface import Outcome
+from penstock.store.postgres.connection import Lost
 from penstock.store.postgres.database import PostgresSettings
-from penstock.store.postgres.session import Lost
 from penstock.store.postgres.store import PostgresStore
 from tests.cli.servers import Served
 from tests.conformance.stores import STORIES, InPostgres, Story, play

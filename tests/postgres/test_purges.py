@@ -12,10 +12,10 @@ from penstock.core.queue.message import Drafts
 from penstock.store.ids import message_id
 from penstock.store.interface import Outcome
 from penstock.store.pages import HistoryRange
-from penstock.store.postgres import burying
-from penstock.store.postgres.burying import PURGE_IDLE_MS
+from penstock.store.postgres import maintenance
 from penstock.store.postgres.database import PostgresSettings
-from penstock.store.postgres.refusals import Locked
+from penstock.store.postgres.errors import Locked
+from penstock.store.postgres.maintenance import PURGE_IDLE_MS
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import Stage, opened
 from tests.postgres.waiting import until_waited_for
@@ -28,7 +28,7 @@ SETTINGS = QueueSettings(deliveries_max=0, size_max=1_000)
 
 @pytest.fixture(autouse=True)
 def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burying, "PURGE_MOST", MOST)
+    monkeypatch.setattr(maintenance, "PURGE_MOST", MOST)
 
 
 async def fill(stage: Stage, *, groups: bool = True) -> int:
@@ -66,7 +66,7 @@ async def left(stage: Stage) -> int:
     return int(row[0])
 
 
-async def begin(stage: Stage) -> burying.PurgeTurn:
+async def begin(stage: Stage) -> maintenance.PurgeTurn:
     return await stage.store._alone("orders", stage.store._altering.begin_purge)
 
 
@@ -89,7 +89,7 @@ async def test_a_purge_settles_a_bounded_number_of_messages_in_each_transaction_
 
 
 async def test_what_is_not_much_is_purged_in_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burying, "PURGE_MOST", 1_000)
+    monkeypatch.setattr(maintenance, "PURGE_MOST", 1_000)
     async with opened(SETTINGS) as stage:
         count = await fill(stage)
         assert await stage.store.purge("orders") == count
@@ -198,7 +198,7 @@ async def test_a_purge_whose_server_died_is_finished_by_another() -> None:
 async def test_a_purge_waits_for_a_transaction_that_holds_a_message_and_says_how_far_it_came_if_that_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.store.postgres.patience._WAITS_S", ())
+    monkeypatch.setattr("penstock.store.postgres.errors._WAITS_S", ())
     async with opened(SETTINGS) as stage, await psycopg.AsyncConnection.connect(stage.url) as other:
         await stage.store.send("orders", Drafts(bodies=[b""] * 25))
         await stage.lease(3, lease_ms=600_000)

@@ -19,8 +19,8 @@ from penstock.core.queue.message import Drafts
 from penstock.runtime.memory import memory_runtime
 from penstock.store.errors import StoreRefuses
 from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.errors import Locked
 from penstock.store.postgres.migrate import SchemaMissing
-from penstock.store.postgres.refusals import Locked
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server

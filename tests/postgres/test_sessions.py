@@ -32,8 +32,8 @@ async def one_connection() -> AsyncIterator[tuple[PostgresStore, PostgresSetting
 
 async def test_a_call_that_is_cancelled_is_cancelled_in_the_database_too(monkeypatch: pytest.MonkeyPatch) -> None:
     # Who gives up leaves it to the database to go on with the call.
-    monkeypatch.setattr("penstock.store.postgres.reach._CANCEL_S_MAX", 60.0)
-    monkeypatch.setattr("penstock.store.postgres.session._CANCEL_S_MAX", 60.0)
+    monkeypatch.setattr("penstock.store.postgres.connection._CANCEL_S_MAX", 60.0)
+    monkeypatch.setattr("penstock.store.postgres.connection._CANCEL_S_MAX", 60.0)
     async with one_connection() as (store, settings), await psycopg.AsyncConnection.connect(settings.url) as other:
         await store.send("orders", Drafts(bodies=[b"a"]))
         await other.execute(f"LOCK TABLE {settings.schema}.ready".encode())

@@ -18,7 +18,7 @@ from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.server import open_application
 from penstock.settings import ServerSettings
 from penstock.store.errors import StoreUnreachable
-from penstock.store.postgres import vitals
+from penstock.store.postgres import health
 from tests.cli.servers import Served
 from tests.postgres.maps import opened
 from tests.postgres.servers import Server, shared_server
@@ -140,16 +140,16 @@ async def test_queues_that_a_changed_map_leads_elsewhere_for_are_noted(caplog: p
 
 
 async def test_queues_of_other_databases_go_on_while_one_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitals, "EVERY_S", 0.2)
+    monkeypatch.setattr(health, "EVERY_S", 0.2)
     # One that is there may take its time, and one that is gone refuses.
-    monkeypatch.setattr(vitals, "ANSWER_S", 60.0)
+    monkeypatch.setattr(health, "ANSWER_S", 60.0)
     monkeypatch.setattr("penstock.store.postgres.database.SETTLE_S_MAX", 0.1)
     with Server() as fragile:
         url = f"orders.*={shared_server().new_database()},*={fragile.dsn}"
         async with open_application(ServerSettings(store=url, kafka=False), is_watched=True) as application:
-            placement, health = application.placement, Health()
-            health.look, health.vitals = application.journals, application.vitals
-            metrics = Prometheus(application.queues, Requests(str), health, _no_connections, application.vitals)
+            placement, seen = application.placement, Health()
+            seen.look, seen.vitals = application.journals, application.vitals
+            metrics = Prometheus(application.queues, Requests(str), seen, _no_connections, application.vitals)
             for name in ("orders.new", "mail"):
                 await placement.create(name, QueueSettings())
             assert await _answering(metrics, "orders.*") == await _answering(metrics, "*") == "1.0"
@@ -170,7 +170,7 @@ async def test_queues_of_other_databases_go_on_while_one_is_down(monkeypatch: py
             await eventually(is_missed)
             assert await _answering(metrics, "orders.*") == "1.0"
             assert 'penstock_queue_messages{queue="orders.new"' in (await metrics.text(is_openmetrics=False)).decode()
-            assert health.reasons() == []
+            assert seen.reasons() == []
             fragile.start()
             assert len(await placement.of("mail").send("mail", Drafts(bodies=[b"a"]))) == 1
 

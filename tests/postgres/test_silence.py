@@ -21,12 +21,11 @@ from penstock.runtime.memory import memory_runtime
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
 from penstock.store.errors import StoreUnreachable
+from penstock.store.postgres.caller_transaction import Lending
+from penstock.store.postgres.connection import Silent, bounded
 from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.lending import Lending
-from penstock.store.postgres.reach import bounded
-from penstock.store.postgres.session import Silent
+from penstock.store.postgres.health import watching
 from penstock.store.postgres.store import PostgresStore
-from penstock.store.postgres.vitals import watching
 from tests.postgres.falling_silent import Relay, relayed
 from tests.postgres.schemas import empty_schema
 from tests.postgres.servers import shared_server
@@ -174,7 +173,7 @@ async def test_a_call_that_takes_long_is_not_taken_for_lost() -> None:
 
 
 async def test_a_store_listens_again_after_its_connection_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.presence.BEAT_S", 0.1)
+    monkeypatch.setattr("penstock.store.postgres.leadership.BEAT_S", 0.1)
     async with store_on_a_relay(has_upkeep=True) as far:
         store = far.store
         await store.send("orders", Drafts(bodies=[b"a"]))
@@ -207,8 +206,8 @@ async def test_a_store_closes_while_its_database_is_silent() -> None:
 
 
 async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.vitals.EVERY_S", 0.5)
-    monkeypatch.setattr("penstock.store.postgres.vitals.ANSWER_S", 0.5)
+    monkeypatch.setattr("penstock.store.postgres.health.EVERY_S", 0.5)
+    monkeypatch.setattr("penstock.store.postgres.health.ANSWER_S", 0.5)
     settings = empty_schema()
     async with relayed(settings.url, connect_s=_HASTE_S) as (relay, url), watching(url, settings.schema) as look:
         relay.fall_silent()
@@ -218,7 +217,7 @@ async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back(monkey
 
 
 async def test_a_kept_connection_that_was_forgotten_is_not_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.lending._ANSWER_S", 0.5)
+    monkeypatch.setattr("penstock.store.postgres.caller_transaction._ANSWER_S", 0.5)
     async with relayed(empty_schema().url, connect_s=_PATIENCE_S) as (relay, url):
         lending = Lending(url, is_pooled=False, in_thread=asyncio.to_thread)
         async with lending.transaction() as connection:

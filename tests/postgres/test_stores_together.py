@@ -276,7 +276,7 @@ async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> No
 async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.store.postgres.presence.BEAT_S", 0.01)
+    monkeypatch.setattr("penstock.store.postgres.leadership.BEAT_S", 0.01)
     async with together() as here, await psycopg.AsyncConnection.connect(here.settings.url) as holder:
         other = await here.store()
         await other.create("letters", QueueSettings(is_fifo=True))

@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from penstock.store.postgres.vitals import Vitals, read_vitals, watching
+from penstock.store.postgres.health import Vitals, read_vitals, watching
 from tests.postgres.servers import Server, shared_server
 from tests.waiting import eventually
 
@@ -48,7 +48,7 @@ async def test_a_database_that_does_not_answer_is_seen() -> None:
 
 
 async def test_a_database_that_ends_is_noticed_before_it_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.vitals.EVERY_S", 3_600.0)
+    monkeypatch.setattr("penstock.store.postgres.health.EVERY_S", 3_600.0)
     with Server() as server:
         async with watching(server.dsn, "public") as look:
             first = look()

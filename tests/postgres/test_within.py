@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy
 from psycopg.rows import dict_row, scalar_row
 
-from penstock.store.postgres.within import NotInTransaction, join
+from penstock.store.postgres.caller_transaction import NotInTransaction, join
 from tests.postgres.servers import shared_server
 
 pytestmark = pytest.mark.real_time

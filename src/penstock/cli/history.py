@@ -17,7 +17,7 @@ from penstock.settings import ServerSettings
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from penstock.store.postgres.periods import Period
+    from penstock.store.postgres.history import Period
 
 
 app = typer.Typer(no_args_is_help=True, help="List, export and drop the history of a store in PostgreSQL.")
@@ -197,8 +197,8 @@ async def _found(
     from psycopg import AsyncConnection
 
     from penstock.server import open_application
-    from penstock.store.postgres.periods import droppable, periods
-    from penstock.store.postgres.reach import bounded
+    from penstock.store.postgres.connection import bounded
+    from penstock.store.postgres.history import droppable, periods
 
     async with await AsyncConnection.connect(
         bounded(settings.store), autocommit=True, prepare_threshold=None

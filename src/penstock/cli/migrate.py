@@ -83,8 +83,8 @@ def run_on(settings: ServerSettings, work: Any, *, doing: str = "") -> Any:
         import psycopg
 
         from penstock.store.errors import StoreForbids, StoreUnfit, StoreUnreachable
-        from penstock.store.postgres.reach import unanswered
-        from penstock.store.postgres.refusals import refusal
+        from penstock.store.postgres.connection import unanswered
+        from penstock.store.postgres.errors import refusal
     except ImportError:
         work.close()
         refuse("The driver of PostgreSQL is not installed: pip install 'penstock[postgres]'", ExitCode.BAD_SETTINGS)
@@ -105,8 +105,8 @@ def run_on(settings: ServerSettings, work: Any, *, doing: str = "") -> Any:
 async def _planned(settings: ServerSettings) -> tuple[int, int, str]:
     from psycopg import AsyncConnection
 
+    from penstock.store.postgres.connection import bounded
     from penstock.store.postgres.migrate import look, plan
-    from penstock.store.postgres.reach import bounded
     from penstock.store.postgres.statements import migrations
 
     async with await AsyncConnection.connect(bounded(settings.store), autocommit=True) as connection:
@@ -120,8 +120,8 @@ async def _planned(settings: ServerSettings) -> tuple[int, int, str]:
 async def _migrated(settings: ServerSettings) -> tuple[int, int, str]:
     from psycopg import AsyncConnection
 
+    from penstock.store.postgres.connection import bounded
     from penstock.store.postgres.migrate import look, migrate
-    from penstock.store.postgres.reach import bounded
 
     # Nothing is prepared, since the way may lead through a pooler.
     async with await AsyncConnection.connect(

@@ -29,7 +29,7 @@ TABLE = "penstock_seen"
 _SWEEP_S = 60.0
 # How long a statement may take: each is about one row, or about expired rows.
 ANSWER_S = 10.0
-# As a store has them for its own connections (`store/postgres/reach.py`), which the client knows nothing of.
+# As a store has them for its own connections (`store/postgres/connection.py`), which the client knows nothing of.
 _BOUNDS: dict[str, int] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,

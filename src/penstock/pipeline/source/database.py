@@ -20,7 +20,7 @@ Laws of this file
 7. Nothing loops over messages, nor over packs: words of 4 bytes are gathered from the whole column at once. Bodies are
    not copied. They stand back to back in the column of bodies, and only get more ends.
 
-The store writes what was acked together as one row, a *pack* (`store/postgres/unpacking.py`). What differs between
+The store writes what was acked together as one row, a *pack* (`store/postgres/history.py`). What differs between
 its messages comes in one column, since each column costs rows that are no packs as much as a value:
 
     ┌───────┬─ ─ ─ ─ ─ ┬─ ─ ─ ─ ─ ─ ─ ─┬─ ─ ─ ─ ─ ─ ─┬─ ─ ─ ─ ─ ─ ─ ─ ─ ─┐

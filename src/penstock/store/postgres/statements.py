@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from penstock.store.postgres.columns import OIDS, PACKED_AS, SENT_AS
+from penstock.store.postgres.array_codec import OIDS, PACKED_AS, SENT_AS
 
 # The files of `sql/` that make functions, and those of `migrations/` in their order.
 FUNCTIONS = (

@@ -44,23 +44,21 @@ from penstock.store.interface import (
     check_most,
 )
 from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
-from penstock.store.postgres import asking, leasing, listing, operating, peeking, sending, settling
-from penstock.store.postgres.altering import Altering
-from penstock.store.postgres.asking import QueueNames, Summaries
+from penstock.store.postgres import lease, listing, operations, queries, send, settle
 from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.blocking import quiet
-from penstock.store.postgres.burying import Burying
+from penstock.store.postgres.clock import following_of
+from penstock.store.postgres.connection import Lost
 from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.explaining import Asked, explain
-from penstock.store.postgres.following import following_of
+from penstock.store.postgres.errors import patiently
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
-from penstock.store.postgres.known import KnownQueue
-from penstock.store.postgres.patience import patiently
-from penstock.store.postgres.presence import Presence
-from penstock.store.postgres.redrives import PostgresRedrives
-from penstock.store.postgres.registry import Registry
-from penstock.store.postgres.session import Lost
+from penstock.store.postgres.leadership import Presence
+from penstock.store.postgres.maintenance import Burying
+from penstock.store.postgres.operations import PostgresRedrives
+from penstock.store.postgres.queries import Asked, QueueNames, Summaries, explain
+from penstock.store.postgres.queue_admin import Altering, check_settings
+from penstock.store.postgres.queue_cache import KnownQueue, Registry
 
 T = TypeVar("T")
 
@@ -155,7 +153,7 @@ class PostgresStore:
         await self._altering.create(queue, settings)
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
-        operating.check_settings(queue, settings)
+        check_settings(queue, settings)
         await self._registry.get(queue, is_fresh=True)
         await self._alone(queue, lambda known: self._altering.change(known, settings))
 
@@ -248,14 +246,12 @@ class PostgresStore:
             raise fault(drafts) or error from error
 
     async def _send(self, known: KnownQueue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
-        ids = await sending.send(
-            self._database, known, drafts, sender, now_ms=self.now_ms(), operation=self._dice.token()
-        )
+        ids = await send.send(self._database, known, drafts, sender, now_ms=self.now_ms(), operation=self._dice.token())
         self._wake(known.name)
         return ids
 
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
-        leasing.check_lease(want, lease_ms)
+        lease.check_lease(want, lease_ms)
         delivery, has_spent = await self._registry.run(queue, lambda known: self._lease(known, want, lease_ms))
         if has_spent:
             await self._registry.run(queue, self._bury_all)
@@ -275,17 +271,17 @@ class PostgresStore:
             return None, False
         if known.has_spent and known.settings.is_fifo:
             await self._bury_all(known)
-        asked = leasing.Asked(want, length_ms, token, now_ms, is_again)
+        asked = lease.Asked(want, length_ms, token, now_ms, is_again)
         try:
-            found = await leasing.lease(self._database, known, asked)
+            found = await lease.lease(self._database, known, asked)
         except Lost:
             await self._give_back(known, token)
-            found = await leasing.lease(self._database, known, asked)
+            found = await lease.lease(self._database, known, asked)
         if not found.length:
             return None, known.has_spent
         if found.homes is not None:
             await self._names.learn({home for home in found.homes if home is not None})
-        delivery = leasing.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
+        delivery = lease.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
         return delivery, known.has_spent
 
     async def _bury_all(self, known: KnownQueue) -> int:
@@ -304,7 +300,7 @@ class PostgresStore:
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         async def ack(known: KnownQueue) -> list[Outcome]:
-            outcomes = await settling.ack(
+            outcomes = await settle.ack(
                 self._database, known, receipts, outlives=outlives, period=self._burying.period,
                 now_ms=self.now_ms(), operation=self._dice.token(),
             )  # fmt: skip
@@ -318,7 +314,7 @@ class PostgresStore:
         return await self._settle(queue, receipts, lambda known: self._release(known, receipts, how))
 
     async def _release(self, known: KnownQueue, receipts: Sequence[Receipt], how: Release) -> list[Outcome]:
-        outcomes = await settling.release(
+        outcomes = await settle.release(
             self._database, known, receipts, how, dice=self._dice, now_ms=self.now_ms(), operation=self._dice.token()
         )
         if Outcome.DONE in outcomes:
@@ -328,7 +324,7 @@ class PostgresStore:
     async def extend(
         self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
     ) -> list[Outcome]:
-        leasing.check_lease(1, lease_ms)
+        lease.check_lease(1, lease_ms)
         if outlives:
             # What has lapsed this instant, in whichever process, is to be found among what waits.
             await self._present(queue, with_others=True)
@@ -336,7 +332,7 @@ class PostgresStore:
         async def extend(known: KnownQueue) -> list[Outcome]:
             now_ms = self.now_ms()
             is_sooner = now_ms + lease_ms < known.due_ms
-            outcomes = await settling.extend(
+            outcomes = await settle.extend(
                 self._database, known, receipts, lease_ms=lease_ms, outlives=outlives, now_ms=now_ms
             )
             if is_sooner and Outcome.DONE in outcomes:
@@ -352,7 +348,7 @@ class PostgresStore:
         if not receipts:
             await self._registry.get(queue, is_fresh=True)
             return []
-        leases = settling.leases_of(receipts)
+        leases = settle.leases_of(receipts)
         while busy := [self._settling[lease] for lease in leases if lease in self._settling]:
             await asyncio.wait(busy)
         done = asyncio.get_running_loop().create_future()
@@ -376,17 +372,17 @@ class PostgresStore:
         check_most(most)
         known = await self._present(queue)
         await self._names.learn_homes(known)
-        walk = peeking.Walk(self._database, known, sought, self.now_ms())
-        return await peeking.peek(walk, most=most, after=after, name_of=self._names.of)
+        walk = listing.Walk(self._database, known, sought, self.now_ms())
+        return await listing.peek(walk, most=most, after=after, name_of=self._names.of)
 
     async def look(self, queue: str, message_id: str) -> Message | None:
         known = await self._present(queue)
-        return await asking.look(self._database, known, message_id, self._names, self.now_ms())
+        return await queries.look(self._database, known, message_id, self._names, self.now_ms())
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         counts = (await self._summary(queue))[1]
         known, now_ms = await self._registry.get(queue), self.now_ms()
-        looked = await asking.find(self._database, known, message_id, now_ms)
+        looked = await queries.find(self._database, known, message_id, now_ms)
         if looked is None:
             return None
         return await explain(self._database, known, looked, Asked(message_id, counts.ready, now_ms))
@@ -394,7 +390,7 @@ class PostgresStore:
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         check_ids(ids)
         known = await self._present(queue, with_others=outlives)
-        return await asking.receipts(self._database, known, ids, outlives=outlives, now_ms=self.now_ms())
+        return await queries.receipts(self._database, known, ids, outlives=outlives, now_ms=self.now_ms())
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         check_most(most)
@@ -409,7 +405,7 @@ class PostgresStore:
         await self._present(queue, with_others=True)
         return await self._registry.run(
             queue,
-            lambda known: operating.escalate(
+            lambda known: operations.escalate(
                 self._database, known, ids, order, now_ms=self.now_ms(), operation=self._dice.token()
             ),
         )
@@ -418,7 +414,7 @@ class PostgresStore:
         if order.into == dead_letters:
             raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
         await self._present(dead_letters, with_others=True)
-        redriving = operating.Redriving(self._database, self._registry, self._burying.period, self._dice)
+        redriving = operations.Redriving(self._database, self._registry, self._burying.period, self._dice)
         found = await self._registry.run(
             dead_letters,
             lambda known: redriving.redrive(known, order, now_ms=self.now_ms()),

@@ -22,9 +22,9 @@ from penstock.core.queue.message import Drafts, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.frame import Buffer, size_of
 from penstock.store.ids import MessageIds
-from penstock.store.postgres.columns import numbers
+from penstock.store.postgres.array_codec import numbers
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue
+from penstock.store.postgres.queue_cache import KnownQueue
 
 _FULL, _FENCED, _FORGOTTEN = "PS002", "PS003", "PS004"
 _NORMAL = bytes((Tier.NORMAL,))

@@ -3,12 +3,21 @@
 What it says itself may name hosts, users and tables, and is for those who look after it; these sentences may be shown
 to anybody. Of what is refused nothing was done. All other errors of the database are mistakes of ours, and stay as they
 are.
+
+What takes a lock that others may hold for long is tried for a moment, and again a little later.
+
+Whoever waits for such a lock holds up everybody who comes behind: so it waits for half a second at most (`sql/`), gives
+way, and comes again.
 """
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import psycopg
 
 from penstock.store.errors import StoreForbids, StoreRefuses, StoreTurnsAway
-from penstock.store.postgres.session import Unreached
+from penstock.store.postgres.connection import Unreached
 
 # The database takes no changes; another one may, that the same URL leads to by now.
 READ_ONLY = "25006"
@@ -72,3 +81,18 @@ def not_let_in(error: psycopg.OperationalError) -> Unreached:
     )
     is_final = any(words in said for words in _TURNED_AWAY)
     return (TurnedAway if is_final else Unreached)(f"{said}{advice}")
+
+
+T = TypeVar("T")
+
+_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+async def patiently(run: Callable[[], Awaitable[T]]) -> T:
+    """Do something that may find a lock taken; raises `Locked` if it still is after some tries."""
+    for wait_s in _WAITS_S:
+        try:
+            return await run()
+        except Locked:
+            await asyncio.sleep(wait_s)
+    return await run()

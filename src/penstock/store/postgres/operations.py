@@ -1,50 +1,34 @@
-"""What operators decide: which queues there are, who goes first, what is tried again."""
+"""What operators decide: which queues there are, who goes first, what is tried again.
+
+Redrives in a table of the database; satisfies `store.kept_redrives.KeptRedrives`.
+
+Each verb is one statement that does no harm if it is run twice, so one whose answer was lost
+is run again. Who runs a redrive is in its row: to take over, and to note, checks that in
+the same statement.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from penstock.contract.limits import AUDIT_MAX, REASON_CHARACTERS_MAX
-from penstock.contract.names import check_name, is_dead_letters
-from penstock.contract.queue_settings import BadSettings, QueueSettings
+import psycopg
+
+from penstock.contract.limits import AUDIT_MAX, REASON_CHARACTERS_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.runtime.interface import Dice
-from penstock.store.errors import DeadLettersShared
+from penstock.store.errors import StoreRefuses
 from penstock.store.ids import message_id
-from penstock.store.interface import EscalationOrder, Outcome, Redrive, RedriveOrder
-from penstock.store.postgres.columns import SENT_AS
+from penstock.store.interface import LOST_MS, EscalationOrder, KeptRedrive, Outcome, Redrive, RedriveOrder
+from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue
-from penstock.store.postgres.messages import identities
-from penstock.store.postgres.noting import call_noted
-from penstock.store.postgres.registry import Registry
-from penstock.store.postgres.settling import text
+from penstock.store.postgres.queries import identities
+from penstock.store.postgres.queue_admin import call_noted
+from penstock.store.postgres.queue_cache import KnownQueue, Registry
+from penstock.store.postgres.settle import text
 
 _PLANNED_MOST = 10_000
 # Up to so many dead letters are counted each time; a larger count is kept for about ten times as long as it took.
 COUNTED_EACH_TIME = 2_000
 _COUNTED_PER_MS = 100
-
-
-def check_settings(queue: str, settings: QueueSettings) -> None:
-    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
-        raise BadSettings(
-            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
-            "messages would expire before they are due"
-        )
-    if settings.dead_letters == queue:
-        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
-    if settings.dead_letters:
-        check_name(settings.dead_letters, field="dead_letters")
-    elif is_dead_letters(queue) and settings.deliveries_max:
-        raise BadSettings(
-            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
-            "let it be 0, or say in dead_letters where to"
-        )
-
-
-async def check_unshared(database: Database, grave: str, apart_from: Sequence[int]) -> None:
-    others = await database.ask("others_that_bury", grave, SENT_AS["integer[]"](apart_from))
-    if others:
-        raise DeadLettersShared(f"{others[0][0]!r} buries in {grave!r}, too; nothing was deleted")
 
 
 async def escalate(
@@ -180,3 +164,76 @@ class Redriving:
             known.drained.add(len(moved), now_ms)
             went[name] = [key for key in keys if key in set(moved)]
         return went
+
+
+class PostgresRedrives:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin(self, redrive: KeptRedrive, *, runner: int) -> bool:
+        begun = await self._ask(
+            "begin_redrive",
+            id=redrive.id,
+            queue=redrive.queue,
+            order=redrive.order,
+            state=redrive.state,
+            progress=redrive.progress,
+            now_ms=redrive.started_at_ms,
+            runner=runner,
+            running_max=REDRIVES_MAX,
+            kept_max=REDRIVES_KEPT_MAX,
+        )
+        return bool(begun)
+
+    async def note(self, redrive: KeptRedrive, *, runner: int, now_ms: int) -> bool | None:
+        noted = await self._ask(
+            "note_redrive",
+            id=redrive.id,
+            state=redrive.state,
+            progress=redrive.progress,
+            ended_at_ms=redrive.ended_at_ms,
+            runner=runner,
+            now_ms=now_ms,
+        )
+        return bool(noted[0][0]) if noted else None
+
+    async def hold(self, *, runner: int, now_ms: int, takes_over: bool) -> list[KeptRedrive]:
+        rows = await self._ask(
+            "hold_redrives", runner=runner, now_ms=now_ms, lost_ms=now_ms - LOST_MS, takes_over=takes_over
+        )
+        return [_kept(row) for row in rows]
+
+    async def let_go(self, *, runner: int) -> None:
+        await self._ask("let_go_of_redrives", runner=runner)
+
+    async def stop(self, queue: str, task_id: str, *, state: str, now_ms: int) -> None:
+        await self._ask("stop_redrive", id=task_id, queue=queue, stopped=state, now_ms=now_ms, lost_ms=now_ms - LOST_MS)
+
+    async def of(self, queue: str) -> list[KeptRedrive]:
+        return [_kept(row) for row in await self._ask("list_redrives", queue=queue)]
+
+    async def find(self, queue: str, task_id: str) -> KeptRedrive | None:
+        # No text of a database has a NUL.
+        rows = [] if "\0" in task_id else await self._ask("find_redrive", queue=queue, id=task_id)
+        return _kept(rows[0]) if rows else None
+
+    async def _ask(self, name: str, **named: Any) -> list[Any]:
+        try:
+            return await self._database.ask(name, **named)
+        except psycopg.Error as error:
+            # Whoever notes tries again, whatever it was; a redrive does not die of it.
+            raise StoreRefuses(f"the database did not do this: {error}") from error
+
+
+def _kept(row: Any) -> KeptRedrive:
+    task_id, queue, order, state, progress, started_at_ms, ended_at_ms, is_to_stop = row
+    return KeptRedrive(
+        id=task_id,
+        queue=queue,
+        order=order,
+        state=state,
+        progress=progress,
+        started_at_ms=started_at_ms,
+        ended_at_ms=ended_at_ms,
+        is_to_stop=is_to_stop,
+    )

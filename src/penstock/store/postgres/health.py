@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.store.postgres.reach import Reached, answered_within, bounded
+from penstock.store.postgres.connection import Reached, answered_within, bounded
 from penstock.store.postgres.statements import statement
 
 EVERY_S = 5.0

@@ -26,11 +26,10 @@ from penstock.runtime.interface import LogEventWriter
 from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.store.postgres import migrate
 from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
+from penstock.store.postgres.clock import Following
+from penstock.store.postgres.connection import Lost, answered_within
 from penstock.store.postgres.database import Database, check_durable
-from penstock.store.postgres.following import Following
-from penstock.store.postgres.reach import answered_within
-from penstock.store.postgres.refusals import refusal
-from penstock.store.postgres.session import Lost
+from penstock.store.postgres.errors import refusal
 
 BEAT_S = 1.0
 TIDY_BEATS = 5

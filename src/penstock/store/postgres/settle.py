@@ -10,10 +10,10 @@ from penstock.contract.limits import ERROR_CHARACTERS_MAX, LEASE_MESSAGES_MAX
 from penstock.core.queue.message import Receipt, Receipts
 from penstock.runtime.interface import Dice
 from penstock.store.interface import Outcome, Release
-from penstock.store.postgres.columns import numbers
+from penstock.store.postgres.array_codec import numbers
+from penstock.store.postgres.connection import Lost
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue
-from penstock.store.postgres.session import Lost
+from penstock.store.postgres.queue_cache import KnownQueue
 
 LAPSED, RELEASED, UNTOUCHED, REJECTED = range(4)
 # Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.

@@ -9,9 +9,9 @@ from penstock.contract.limits import BODY_BYTES_MAX, LEASE_BYTES_MAX, LEASE_MESS
 from penstock.contract.messages import TIERS
 from penstock.store.ids import MessageIds, message_id, queue_id
 from penstock.store.interface import Delivery, Past
-from penstock.store.postgres.columns import blobs, numbers
+from penstock.store.postgres.array_codec import blobs, numbers
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue, rank
+from penstock.store.postgres.queue_cache import KnownQueue, rank
 
 # How many messages one call moves because of the time, and how many a lease moves.
 ADVANCE_MOST = 2_000

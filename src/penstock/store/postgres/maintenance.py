@@ -12,13 +12,11 @@ import psycopg
 from penstock.contract.limits import MOVE_MESSAGES_MAX, SENDER_MS, SENDERS_MAX, SWEEP_ROWS
 from penstock.contract.queue_settings import DAY_MS, DEAD_LETTER_SETTINGS, MINUTE_MS
 from penstock.store.errors import QueueNotFound, StoreForbids
-from penstock.store.postgres.columns import SENT_AS
+from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import ASK_MS, MORE_MS, KnownQueue, grave_of
-from penstock.store.postgres.leasing import ADVANCE_MOST
-from penstock.store.postgres.patience import patiently
-from penstock.store.postgres.refusals import Locked
-from penstock.store.postgres.registry import CHANGED, Registry, is_changed
+from penstock.store.postgres.errors import Locked, patiently
+from penstock.store.postgres.lease import ADVANCE_MOST
+from penstock.store.postgres.queue_cache import ASK_MS, CHANGED, MORE_MS, KnownQueue, Registry, grave_of, is_changed
 
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000

@@ -2,23 +2,70 @@
 
 What was answered is noted in the database (`noting.py`), so that a connection that breaks does not make a queue that
 was just made one that is there already, nor one that was just deleted one that was never there.
+
+Calls that change something and are rare: made in one transaction, together with a note of what they answered.
+
+If the connection breaks, the note is looked for. The note is the first thing in the transaction: whoever makes the same
+call again waits at it for the first one, and learns from it what that one answered. What is done all the time notes its
+answer by itself (`Database.call_once`); this takes some round trips more, and works with any function.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from psycopg import AsyncConnection, errors
+
 from penstock.contract.messages import MessageOutcome
-from penstock.contract.names import check_name
+from penstock.contract.names import check_name, is_dead_letters
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.runtime.interface import Dice
-from penstock.store.errors import QueueExists
+from penstock.store.errors import DeadLettersShared, QueueExists
 from penstock.store.interface import Remains
-from penstock.store.postgres.burying import Burying, PurgeTurn
+from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.known import KnownQueue, grave_of
-from penstock.store.postgres.noting import Call, call_noted
-from penstock.store.postgres.operating import check_settings, check_unshared
-from penstock.store.postgres.registry import Registry
+from penstock.store.postgres.maintenance import Burying, PurgeTurn
+from penstock.store.postgres.queue_cache import KnownQueue, Registry, grave_of
+from penstock.store.postgres.statements import function
+
+Call = tuple[str, Sequence[Any]]
+
+_RETRIES_MAX = 20
+_NOTE = "INSERT INTO {schema}.operation (id, at_ms, answer) VALUES (%s, %s, '')"
+_ANSWER = "UPDATE {schema}.operation SET answer = %s WHERE id = %s"
+
+
+async def call_noted(database: Database, *calls: Call, operation: int, now_ms: int) -> list[list[Any]]:
+    """Call functions in one transaction, all of them or none, and return the row that each answers with.
+
+    Raises `Lost` only if the database cannot be reached, or not again.
+    """
+    note = await database.make_once(lambda: _call(database, calls, operation, now_ms), operation)
+    return list(json.loads(bytes(note)))
+
+
+async def _call(database: Database, calls: Sequence[Call], operation: int, now_ms: int) -> bytes:
+    for _ in range(_RETRIES_MAX):
+        try:
+            async with database.transaction() as connection:
+                return await _call_within(connection, database.settings.schema, calls, operation, now_ms)
+        except (errors.SerializationFailure, errors.DeadlockDetected) as error:
+            again = error
+    raise again
+
+
+async def _call_within(
+    connection: AsyncConnection, schema: str, calls: Sequence[Call], operation: int, now_ms: int
+) -> bytes:
+    await connection.execute(_NOTE.format(schema=schema).encode(), (operation, now_ms))
+    answers: list[list[Any]] = []
+    for name, values in calls:
+        made = function(name, schema)
+        found = await connection.execute(made.text, made.arguments(values))
+        answers.append(list(await found.fetchone() or ()))
+    note = json.dumps(answers).encode()
+    await connection.execute(_ANSWER.format(schema=schema).encode(), (note, operation))
+    return note
 
 
 class Altering:
@@ -100,3 +147,26 @@ class Altering:
 
     def _purged(self, known: KnownQueue, purge: int) -> tuple[Any, ...]:
         return known.number, known.version, self._now_ms(), purge, known.settings.is_fifo, known.history
+
+
+def check_settings(queue: str, settings: QueueSettings) -> None:
+    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
+        raise BadSettings(
+            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
+            "messages would expire before they are due"
+        )
+    if settings.dead_letters == queue:
+        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
+    if settings.dead_letters:
+        check_name(settings.dead_letters, field="dead_letters")
+    elif is_dead_letters(queue) and settings.deliveries_max:
+        raise BadSettings(
+            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
+            "let it be 0, or say in dead_letters where to"
+        )
+
+
+async def check_unshared(database: Database, grave: str, apart_from: Sequence[int]) -> None:
+    others = await database.ask("others_that_bury", grave, SENT_AS["integer[]"](apart_from))
+    if others:
+        raise DeadLettersShared(f"{others[0][0]!r} buries in {grave!r}, too; nothing was deleted")

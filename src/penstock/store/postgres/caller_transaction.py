@@ -1,0 +1,449 @@
+"""The store on a connection of somebody else's: the same verbs, in the transaction of that connection.
+
+A verb is one call of a function, and that call is all that the transaction sees of it; what a verb asks beforehand,
+such as which queue that is, is asked on a connection of the store's own. So only what is committed counts there: a
+queue that the transaction itself has made is not known yet.
+
+A connection to another database might find a schema there, too, and in it a queue of the same number: so each call
+says which database it is meant for, and does nothing in any other.
+
+Nothing is tried again that others have made fail, a deadlock say: the whole transaction is the caller's to repeat.
+
+The connection plans as its owner wants it to, and for our statements that may be ten times the work: so for each call
+it plans as a connection of the store does, and as before from then on, in this transaction, too.
+
+Others are told when the transaction commits. A NOTIFY in it does that at once, and lets all commits of the server that
+have one wait for each other; so few have one, and of the others the store asks now and then whether they have ended.
+One that is committed in two phases has none: PostgreSQL would not prepare it.
+
+Statements of the store on a connection of somebody else's, in the transaction that it is in.
+
+    psycopg.AsyncConnection            psycopg.Connection: in a thread, as it would hold up the event loop
+    sqlalchemy.ext.asyncio.AsyncConnection, sqlalchemy.Connection, and what their `connection` is: the driver's below
+
+Beginning and ending the transaction is the owner's business. A statement runs in a savepoint of its own, so that one
+that is refused leaves the transaction as it was; only `fail` spoils it, and that is what it is for.
+
+A connection with `autocommit`, and no transaction begun, is refused: whoever gives it believes in a transaction that
+is not there. One of SQLAlchemy that has begun none yet begins it here, as it would by any statement of its own: else it
+would know of nothing to commit or to roll back.
+
+Connections lent to programs, each in a transaction: for work that is to commit together with its ack.
+
+They are not those of the store. Whoever has one may keep it for as long as the work takes, and the store must go on
+meanwhile. At most as many are kept open as were in use at once.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from penstock.core.queue.message import Drafts, Receipt
+from penstock.store.interface import Outcome
+from penstock.store.postgres import send, settle
+from penstock.store.postgres.array_codec import DUMPERS
+from penstock.store.postgres.connection import Reached, answered_within, bounded
+from penstock.store.postgres.database import PLANS, Database, PostgresSettings
+from penstock.store.postgres.queue_cache import KnownQueue
+from penstock.store.postgres.statements import function
+from penstock.store.postgres.store import PostgresStore
+
+T = TypeVar("T")
+
+Raw = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+Values = Sequence[object] | Mapping[str, object]
+# Teaches a cursor how the store writes its values.
+Teach = Callable[[Any], None]
+Row = tuple[Any, ...]
+
+
+class Asked(NamedTuple):
+    """What to run, and what after it, with values out of the row that it has returned."""
+
+    statement: bytes
+    values: Values
+    teach: Teach | None = None
+    after: bytes | None = None
+    after_values: Callable[[Row], Values] = tuple
+
+
+_FAIL = "DO $$ BEGIN RAISE EXCEPTION 'penstock: a lease has ended' USING ERRCODE = 'serialization_failure'; END $$"
+
+
+class InThread(Protocol):
+    """Runs a function that waits in a thread; `asyncio.to_thread` is one."""
+
+    def __call__(self, function: Callable[..., T], /, *arguments: Any) -> Awaitable[T]: ...
+
+
+class NotInTransaction(Exception):
+    """A connection that is no connection to PostgreSQL by psycopg, or that is in no transaction."""
+
+
+class Joined:
+    """A transaction of somebody else's, on the connection of psycopg that it is on."""
+
+    def __init__(self, raw: Raw, in_thread: InThread, *, is_two_phase: bool = False) -> None:
+        self.raw = raw
+        self._in_thread = in_thread
+        # Whether it is to be prepared before it commits: nothing in it may notify anybody then.
+        self.is_two_phase = is_two_phase
+
+    async def fetch(self, statement: bytes, values: Values) -> Row | None:
+        """Run a statement in a savepoint of the transaction, and return its first row."""
+        return await self.run(Asked(statement, values))
+
+    async def run(self, asked: Asked) -> Row | None:
+        """Run one or two statements in a savepoint of the transaction, and return the first row of the first."""
+        raw = self.raw
+        if isinstance(raw, psycopg.Connection):
+            return await self._in_thread(_run, raw, asked)
+        if raw.info.transaction_status == pq.TransactionStatus.IDLE:
+            # Without it `transaction` below would begin one of its own, and commit it.
+            await _cursor(raw).execute("SELECT")
+        async with raw.transaction(), _cursor(raw) as cursor:
+            if asked.teach is not None:
+                asked.teach(cursor)
+            await cursor.execute(asked.statement, asked.values, binary=True)
+            row = await cursor.fetchone()
+            if asked.after is not None and row is not None:
+                await cursor.execute(asked.after, asked.after_values(row))
+            return row
+
+    async def fail(self) -> None:
+        """Make the transaction fail: whatever its owner does, it cannot commit any more."""
+        try:
+            if isinstance(self.raw, psycopg.Connection):
+                await self._in_thread(_plain_cursor(self.raw).execute, _FAIL)
+            else:
+                await _cursor(self.raw).execute(_FAIL)
+        except psycopg.errors.SerializationFailure:
+            pass
+
+
+async def join(connection: object, in_thread: InThread) -> Joined:
+    """Join the transaction of whatever connection was given. Raises `NotInTransaction`."""
+    found = await _below(connection)
+    if not isinstance(found, psycopg.Connection | psycopg.AsyncConnection):
+        raise NotInTransaction(
+            f"connection is a {type(connection).__name__}; it must be one of psycopg 3, or of SQLAlchemy over psycopg 3"
+        )
+    if found.autocommit and found.info.transaction_status == pq.TransactionStatus.IDLE:
+        raise NotInTransaction(
+            "connection is in autocommit and in no transaction: begin one, `with connection.transaction():`"
+        )
+    await _begin(connection)
+    return Joined(found, in_thread, is_two_phase=_is_two_phase(connection, found))
+
+
+async def _below(connection: Any) -> object:
+    # Known by what they can do, so that nobody needs SQLAlchemy who does not use it.
+    if hasattr(connection, "get_raw_connection"):
+        connection = await connection.get_raw_connection()
+    elif hasattr(connection, "engine") and hasattr(connection, "connection"):
+        connection = connection.connection
+    return getattr(connection, "driver_connection", connection)
+
+
+async def _begin(connection: Any) -> None:
+    if hasattr(connection, "in_transaction") and not connection.in_transaction():
+        begun = connection.begin()
+        if hasattr(begun, "__await__"):
+            await begun
+
+
+def _is_two_phase(connection: Any, raw: Raw) -> bool:
+    """Whether it was begun by `tpc_begin` of psycopg, or by `begin_twophase` of SQLAlchemy."""
+    begun = connection.get_transaction() if hasattr(connection, "get_transaction") else None
+    # Psycopg has no public word for it.
+    return raw._tpc is not None or hasattr(begun, "prepare")
+
+
+# Cursors of our own making: those that the owner of the connection has chosen may write values in another way, or want
+# other rows.
+
+
+def _cursor(raw: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Row]:
+    return psycopg.AsyncCursor(raw, row_factory=tuple_row)
+
+
+def _plain_cursor(raw: psycopg.Connection[Any]) -> psycopg.Cursor[Row]:
+    return psycopg.Cursor(raw, row_factory=tuple_row)
+
+
+def _run(raw: psycopg.Connection[Any], asked: Asked) -> Row | None:
+    if raw.info.transaction_status == pq.TransactionStatus.IDLE:
+        _plain_cursor(raw).execute("SELECT")
+    with raw.transaction(), _plain_cursor(raw) as cursor:
+        if asked.teach is not None:
+            asked.teach(cursor)
+        cursor.execute(asked.statement, asked.values, binary=True)
+        row = cursor.fetchone()
+        if asked.after is not None and row is not None:
+            cursor.execute(asked.after, asked.after_values(row))
+        return row
+
+
+Async = psycopg.AsyncConnection[Any]
+Plain = psycopg.Connection[Any]
+
+# How long one that was kept may take to say that it is still there.
+_ANSWER_S = 5.0
+
+
+class Lending:
+    def __init__(self, url: str, *, is_pooled: bool, in_thread: InThread) -> None:
+        self._url = bounded(url)
+        self._in_thread = in_thread
+        self._prepare_threshold = None if is_pooled else 5
+        self._free: list[Async] = []
+        self._free_plain: list[Plain] = []
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Async]:
+        """Lend a connection; commit at the end, or roll back on an exception."""
+        async with AsyncExitStack() as stack:
+            connection = await self._begun()
+            stack.push_async_callback(self._give_back, connection)
+            await stack.enter_async_context(connection.transaction())
+            yield connection
+
+    @asynccontextmanager
+    async def plain_transaction(self) -> AsyncIterator[Plain]:
+        """Lend one of the synchronous face, to be used in a thread."""
+        connection = await self._begun_plain()
+        try:
+            yield connection
+            await self._in_thread(connection.commit)
+        except BaseException:
+            # The thread it was lent to may have it still: to close it takes no lock, and rolls back.
+            connection.close()
+            raise
+        if _is_idle(connection):
+            self._free_plain.append(connection)
+        else:
+            connection.close()
+
+    async def _begun(self) -> Async:
+        """Return a connection that answers: one that was kept may be to a server that has gone since."""
+        while self._free:
+            connection = self._free.pop()
+            try:
+                with answered_within(connection, _ANSWER_S):
+                    await connection.execute("SELECT")
+            except psycopg.OperationalError:
+                await connection.close()
+            else:
+                return connection
+        return await self._connect()
+
+    async def _begun_plain(self) -> Plain:
+        while self._free_plain:
+            connection = self._free_plain.pop()
+            try:
+                with answered_within(connection, _ANSWER_S):
+                    await self._in_thread(connection.execute, "SELECT")
+            except psycopg.OperationalError:
+                connection.close()
+            else:
+                return connection
+        return await self._in_thread(self._connect_plain)
+
+    async def _give_back(self, connection: Async) -> None:
+        if _is_idle(connection):
+            self._free.append(connection)
+        else:
+            await connection.close()
+
+    async def close(self) -> None:
+        while self._free:
+            await self._free.pop().close()
+        while self._free_plain:
+            self._free_plain.pop().close()
+
+    async def _connect(self) -> Async:
+        return await Reached.connect(self._url, autocommit=True, prepare_threshold=self._prepare_threshold)
+
+    def _connect_plain(self) -> Plain:
+        return psycopg.connect(self._url, prepare_threshold=self._prepare_threshold)
+
+
+def _is_idle(connection: Async | Plain) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+# Stands for the process that tells: none of those that listen, so that all of them hear it.
+NOBODY = 0
+_PLANNED = b"SELECT " + b", ".join(b"current_setting('%s')" % name.encode() for name in PLANS)
+_PLAN = b" AND ".join(
+    b"set_config('%s', '%s', true) IS NOT NULL" % (name.encode(), value.encode()) for name, value in PLANS.items()
+)
+# Of all databases that run, no other has this name and is of a server that was started in this very microsecond.
+_PLACE = b"current_database()::text, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
+# The order is by what depends on what: where it is and the settings as they were, then ours, then the call.
+_CALL = (
+    b"SELECT CASE WHEN before.is_here AND "
+    + _PLAN
+    + b" THEN %s END, pg_current_xact_id()::text::bigint, before.* FROM ("
+    + _PLANNED
+    + b", ("
+    + _PLACE
+    + b") = (%%s::text, %%s::bigint) AS is_here OFFSET 0) AS before"
+)
+_PLAN_AGAIN = b"SELECT " + b", ".join(b"set_config('%s', %%s, true)" % name.encode() for name in PLANS)
+
+
+class QueueElsewhere(Exception):
+    """The queue is in another database than the connection is to; nothing was written."""
+
+
+class Place:
+    """Which database a store is in; asked when it is first needed, and again when it seems to be another."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._found: tuple[str, int] | None = None
+
+    async def look(self, *, is_fresh: bool = False) -> tuple[str, int]:
+        if self._found is None or is_fresh:
+            ((name, started),) = await self._database.read(b"SELECT " + _PLACE)
+            self._found = name, started
+        return self._found
+
+
+class Borrowed(Database):
+    """The connections of a store, and one more for what changes something."""
+
+    def __init__(self, own: Database, joined: Joined, place: Place) -> None:
+        self.__dict__.update(own.__dict__)
+        self.joined = joined
+        self._place = place
+        # That of the caller, once it is known.
+        self.transaction_id = 0
+
+    async def call(self, name: str, *values: Any) -> Any:
+        made = function(name, self.settings.schema)
+        call = made.text.removeprefix(b"SELECT ")
+        assert not call.startswith(b"* FROM"), name
+        arguments = made.arguments(values)
+        # The server may have been started anew since it was asked.
+        for is_fresh in (False, True):
+            place = await self._place.look(is_fresh=is_fresh)
+            answer, transaction, *_, is_here = await self._ask_here(Asked(_CALL % call, [*arguments, *place], _teach))
+            if is_here:
+                self.transaction_id = int(transaction)
+                return (answer,)
+        raise _elsewhere(place[0])
+
+    async def _ask_here(self, asked: Asked) -> Row:
+        try:
+            row = await self.joined.run(asked._replace(after=_PLAN_AGAIN, after_values=_settings_of))
+        except (errors.InvalidSchemaName, errors.UndefinedFunction) as error:
+            name, _ = await self._place.look()
+            raise _elsewhere(name) from error
+        assert row is not None
+        return row
+
+    async def call_once(self, name: str, *values: Any, operation: int) -> Any:
+        """What an operation has answered is not noted: if the connection breaks, so does the transaction."""
+        del operation
+        return (await self.call(name, *values, None))[0]
+
+
+class Transactions:
+    """Sends and acks in transactions of callers, and transactions for those who have none."""
+
+    def __init__(self, store: PostgresStore, lending: Lending, in_thread: InThread) -> None:
+        self._store = store
+        self._lending = lending
+        self._in_thread = in_thread
+        self._place = Place(store._database)
+
+    async def send(self, connection: object, queue: str, drafts: Drafts) -> Sequence[str]:
+        """Send drafts, of which there is at least one, in the transaction of a connection."""
+        joined = await self.join(connection)
+        store, borrowed = self._store, Borrowed(self._store._database, joined, self._place)
+
+        async def run(known: KnownQueue) -> Sequence[str]:
+            return await send.send(borrowed, known, drafts, None, now_ms=store.now_ms(), operation=0)
+
+        ids = await store._registry.run(queue, run)
+        await self._tell(borrowed, queue)
+        return ids
+
+    async def ack(self, connection: object, queue: str, receipts: Sequence[Receipt]) -> bool:
+        """Ack messages in the transaction of a connection; if a lease has ended, that fails, and this returns False."""
+        joined = await self.join(connection)
+        store, borrowed = self._store, Borrowed(self._store._database, joined, self._place)
+
+        async def ack(known: KnownQueue) -> tuple[list[Outcome], bool]:
+            period, now_ms = store._burying.period, store.now_ms()
+            outcomes = await settle.ack(
+                borrowed, known, receipts, outlives=False, period=period, now_ms=now_ms, operation=0
+            )
+            return outcomes, known.settings.is_fifo
+
+        outcomes, is_fifo = await store._registry.run(queue, ack)
+        if outcomes.count(Outcome.DONE) < len(receipts):
+            await joined.fail()
+            return False
+        if is_fifo:
+            # What is behind them in their groups may be next.
+            await self._tell(borrowed, queue)
+        return True
+
+    async def join(self, connection: object) -> Joined:
+        return await join(connection, self._in_thread)
+
+    @asynccontextmanager
+    async def holding(self, statement: bytes, values: Values) -> AsyncIterator[None]:
+        """Hold what a statement takes in a transaction of the store's own, a lock say, for as long as this lasts."""
+        async with await self._store._database.connect() as connection, connection.transaction():
+            await connection.execute(statement, values)
+            yield
+
+    async def _tell(self, borrowed: Borrowed, queue: str) -> None:
+        """Wake whoever waits, when the transaction commits: PostgreSQL holds a notification back until then."""
+        presence, schema = self._store._presence, borrowed.settings.schema
+        if not borrowed.joined.is_two_phase and presence.may_tell(queue):
+            await borrowed.joined.fetch(b"SELECT pg_notify(%s, %s)", (schema, f"{NOBODY}:{queue}"))
+        else:
+            presence.tell_after(borrowed.transaction_id, queue)
+
+    def transaction(self, *, is_threaded: bool, queue: str | None = None) -> AbstractAsyncContextManager[Raw]:
+        """Lend a connection in a transaction; every ``queue`` is in this database."""
+        del queue
+        return self._lending.plain_transaction() if is_threaded else self._lending.transaction()
+
+
+@asynccontextmanager
+async def transactions(
+    store: PostgresStore, database: PostgresSettings, in_thread: InThread
+) -> AsyncIterator[Transactions]:
+    """Let programs have transactions for as long as this lasts."""
+    lending = Lending(database.url, is_pooled=database.is_pooled, in_thread=in_thread)
+    try:
+        yield Transactions(store, lending, in_thread)
+    finally:
+        await lending.close()
+
+
+def _elsewhere(name: str) -> QueueElsewhere:
+    return QueueElsewhere(
+        f"the queue is in the database {name!r}, and the connection is to another database: nothing was written"
+    )
+
+
+def _settings_of(row: Row) -> Values:
+    """The settings as they were, from an answer; a connection without an encoding has texts as bytes."""
+    return [each.decode() if isinstance(each, bytes) else each for each in row[2:-1]]
+
+
+def _teach(cursor: Any) -> None:
+    for kind, dumper in DUMPERS:
+        cursor.adapters.register_dumper(kind, dumper)
