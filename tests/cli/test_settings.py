@@ -155,7 +155,7 @@ def test_a_store_that_cannot_be_is_refused(store: str, sentence: str) -> None:
 
 
 def test_half_of_tls_is_refused() -> None:
-    with pytest.raises(BadSetting, match="two halves"):
+    with pytest.raises(BadSetting, match="belong together"):
         ServerSettings(tls_cert="cert.pem")
 
 
