@@ -73,7 +73,8 @@ def _copy_shard(ways: Ways, progress: Progress) -> Copied:
             size = snapshot_bytes + history.size_bytes + journal.size_bytes
             return Copied(history.segments + journal.segments, size)
         for _, copy in ways:
-            _clear(copy)
+            for name in copy.disk.names(copy.path):
+                copy.disk.remove(f"{copy.path}/{name}")
     path = ways.journal[0].path
     raise LogMovesTooFast(f"{path} was shortened {TRIES_MAX} times while it was being copied; try again later")
 
@@ -92,8 +93,3 @@ def _copy_snapshot(source: Folder, target: Folder) -> tuple[int, int]:
 
 def _copy_log(source: Folder, target: Folder, progress: Progress) -> Copied:
     return backup(source, target, lambda done, total: progress(source.path, done, total))
-
-
-def _clear(folder: Folder) -> None:
-    for name in folder.disk.names(folder.path):
-        folder.disk.remove(f"{folder.path}/{name}")

@@ -17,7 +17,7 @@ Laws of this file
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -118,7 +118,10 @@ class JournalCompaction:
 
     async def _make_room(self) -> None:
         """Close the active segment if the disk is short of space: what is settled in it lets go of others."""
-        self._is_short = bool(self._leave_free_bytes) and await off_loop(self._runtime.workers, self._has_little_room)
+        self._is_short = bool(self._leave_free_bytes) and await off_loop(
+            self._runtime.workers,
+            lambda: self._runtime.disk.space(self._journal).free_bytes < SHORT_TIMES * self._leave_free_bytes,
+        )
         if self._is_short and self._log.end_offset > self._closed_at:
             await self._shard.tell_history()
             end_offset = self._log.end_offset
@@ -126,9 +129,6 @@ class JournalCompaction:
             # Unless there was no room for it: then again.
             if self._log.segments[-1].base_offset >= end_offset:
                 self._closed_at = self._log.end_offset
-
-    def _has_little_room(self) -> bool:
-        return self._runtime.disk.space(self._journal).free_bytes < SHORT_TIMES * self._leave_free_bytes
 
     async def _make_plan(self, previous: int | None) -> None:
         now_ms = self._runtime.clock.now_ms()
@@ -228,7 +228,9 @@ class JournalCompaction:
 
     async def _copy(self, plan: SnapshotResult) -> None:
         for number, columns in plan.copies.items():
-            await self._copy_runs(number, _runs(columns), plan.drop_before)
+            lanes, firsts, lengths = columns
+            runs = map(Run, array("B", lanes), array("Q", firsts), array("I", lengths))
+            await self._copy_runs(number, runs, plan.drop_before)
         # What the plan knows by its old number only; also what moves while this goes on.
         for _, into, run in self._shard.memory.moves:
             await self._copy_runs(into, [run], plan.drop_before)
@@ -319,7 +321,3 @@ class _Step:
 
     def columns(self) -> tuple[Blobs, Blobs | None]:
         return Blobs.of(self._bodies), Blobs.of(self._attributes) if self._has_attributes else None
-
-
-def _runs(columns: tuple[bytes, bytes, bytes]) -> Iterator[Run]:
-    return map(Run, array("B", columns[0]), array("Q", columns[1]), array("I", columns[2]))

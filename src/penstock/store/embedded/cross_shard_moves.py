@@ -35,6 +35,7 @@ from penstock.core.queue.message import Run
 from penstock.core.queue.queries import PendingMove
 from penstock.core.queue.queue import Queue
 from penstock.core.queue.rows import key
+from penstock.core.queue.state import State
 from penstock.frame import Blobs
 from penstock.log.interface import LogBusy, LogFull
 from penstock.store.embedded.shard import JournalEntry, Shard
@@ -67,7 +68,7 @@ class CrossShardMoves:
     async def bury(self, shard: Shard, queue: Queue, *, into: int, room: int) -> bool:
         """Move some spent messages, and return whether any went."""
         most = min(room, MOVE_MESSAGES_MAX)
-        return bool(await self._move(shard, queue, lambda: _spent(queue, most), into=into, is_redrive=False))
+        return bool(await self._move(shard, queue, lambda: _spent(queue.state, most), into=into, is_redrive=False))
 
     async def redrive(self, shard: Shard, queue: Queue, keys: Sequence[int], *, into: int) -> list[int]:
         """Move some dead letters, and return the keys of those that went."""
@@ -212,12 +213,8 @@ async def _load(
     return MoveBodies(bodies, attributes)
 
 
-def _spent(queue: Queue, most: int) -> list[int]:
-    return [_key(queue, slot) for slot in islice(queue.state.spent, most)]
-
-
-def _key(queue: Queue, slot: int) -> int:
-    return key(queue.state.rows.lane[slot], queue.state.rows.number[slot])
+def _spent(state: State, most: int) -> list[int]:
+    return [key(state.rows.lane[slot], state.rows.number[slot]) for slot in islice(state.spent, most)]
 
 
 def _keys(runs: Iterable[Run]) -> list[int]:

@@ -160,7 +160,7 @@ def encode(
             tables.append(b"")
     if bodies is not None:
         flags |= _add_bodies(columns, bodies)
-    if queues != homes or keys != list(map(_key_at_home, numbers, lanes)):
+    if queues != homes or keys != [number << 3 | lane for number, lane in zip(numbers, lanes, strict=True)]:
         flags |= _HAS_KEYS
         columns.append(_consecutive(keys, counts, rows, step=8))
     span = (min(settled), max(settled)) if settled else (0, 0)
@@ -184,10 +184,6 @@ def _repeated(code: str, values: Sequence[int], counts: Sequence[int], rows: int
     raw, size = column.tobytes(), column.itemsize
     items = [raw[at : at + size] for at in range(0, len(raw), size)]
     return memoryview(b"".join(map(mul, items, counts))).cast(code)  # type: ignore[call-overload, no-any-return]
-
-
-def _key_at_home(number: int, lane: int) -> int:
-    return number << 3 | lane
 
 
 def _consecutive(firsts: Sequence[int], counts: Sequence[int], rows: int, step: int = 1) -> "array[int]":

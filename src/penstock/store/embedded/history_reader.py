@@ -20,7 +20,7 @@ Laws of this file
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.contract.history_columns import FRAME_ROW_BITS, NUMBERS, BodyState
@@ -138,7 +138,7 @@ def columns_of(pieces: Sequence[Piece]) -> dict[str, Any]:
         name: _numbers(code, [(getattr(piece.frame, name), piece.rows) for piece in pieces])
         for name, code in NUMBERS.items()
     }
-    columns["names"] = _names(pieces)
+    columns["names"] = {number: name for piece in pieces for number, name in piece.frame.names().items()}
     columns["offsets"] = _offsets(pieces)
     if any(piece.frame.key is not None for piece in pieces):
         columns["key"] = _numbers("Q", [(_keys(piece.frame), piece.rows) for piece in pieces])
@@ -150,13 +150,6 @@ def columns_of(pieces: Sequence[Piece]) -> dict[str, Any]:
     if any(piece.frame.attributes is not None for piece in pieces):
         columns["attributes"] = _blobs([(piece.frame.attributes, piece.rows) for piece in pieces])
     return columns
-
-
-def _names(pieces: Sequence[Piece]) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for piece in pieces:
-        names |= piece.frame.names()
-    return names
 
 
 def _offsets(pieces: Sequence[Piece]) -> memoryview:
@@ -218,12 +211,8 @@ def _blobs(parts: Sequence[tuple[Blobs | None, Sequence[int]]]) -> Blobs:
         return parts[0][0].part(parts[0][1].start, parts[0][1].stop)
     found: list[memoryview | bytes] = []
     for column, rows in parts:
-        found += [b""] * len(rows) if column is None else _picked(column, rows)
+        found += [b""] * len(rows) if column is None else [column[row] for row in rows]
     return Blobs.of(found)
-
-
-def _picked(column: Blobs, rows: Iterable[int]) -> list[memoryview]:
-    return [column[row] for row in rows]
 
 
 # The header of a batch, that of its record, and the key.

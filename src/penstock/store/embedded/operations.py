@@ -89,7 +89,8 @@ async def escalate(shard: Shard, queue: str, ids: Sequence[str], order: Escalati
             moved = {number << 3 | lane for lane, first, count in event.runs for number in range(first, first + count)}
         stayed = [key for key in known if key not in moved]
         unchanged = {key for key in stayed if found.pending_tier(key) >= 0}
-        there = _there(found.state, [key for key in stayed if key not in unchanged])
+        rest = [key for key in stayed if key not in unchanged]
+        there = {key for key in rest if key in found.state.rows.index} | set(queries.holders(found.state, rest))
         found_as = dict.fromkeys(there, Outcome.NOT_PENDING)
         found_as |= dict.fromkeys(unchanged, Outcome.UNCHANGED) | dict.fromkeys(moved, Outcome.DONE)
         return [Outcome.UNKNOWN if key is None else found_as.get(key, Outcome.UNKNOWN) for key in keys]
@@ -98,11 +99,6 @@ async def escalate(shard: Shard, queue: str, ids: Sequence[str], order: Escalati
 def _text(text: str) -> str:
     # Lone surrogates come with names of files, and no text on a disk may have them.
     return text[:REASON_CHARACTERS_MAX].encode(errors="replace").decode()
-
-
-def _there(state: State, keys: Sequence[int]) -> set[int]:
-    """Return which of some messages, none of them pending, are live."""
-    return {key for key in keys if key in state.rows.index} | set(queries.holders(state, keys))
 
 
 @dataclass(slots=True)

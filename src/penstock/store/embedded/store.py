@@ -561,10 +561,9 @@ def with_digests(drafts: Drafts) -> Drafts:
     (b'mine', False, 40)
     """
     names = drafts.dedup_ids or [b""] * len(drafts)
-    made = [name or _digest(body) for name, body in zip(names, drafts.bodies, strict=True)]
+    # The prefix keeps an id of the caller's from being taken for one of these.
+    made = [
+        name or _PREFIX + blake2b(body, digest_size=_DIGEST_BYTES).digest()
+        for name, body in zip(names, drafts.bodies, strict=True)
+    ]
     return replace(drafts, dedup_ids=made)
-
-
-def _digest(body: bytes | bytearray | memoryview) -> bytes:
-    # What a caller says itself cannot be taken for one of these by chance.
-    return _PREFIX + blake2b(body, digest_size=_DIGEST_BYTES).digest()
