@@ -18,13 +18,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # Any Java from 17 on will do, on the path or in JAVA_HOME; one that is too old counts as missing.
 APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
 # What a few tests need, which are skipped without it. It is not started: tests run one of their own.
-APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer
+APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer prometheus:promtool
 CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
 OLDER_AWS := boto3<1.28.81 botocore<1.31.81
 
-.PHONY: help serve test check bench growth sim chaos docs format lock clean
+.PHONY: help serve test check bench growth sim chaos docs site dist format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -59,18 +59,25 @@ chaos: $(VENV)/dev.stamp ## Long runs against the real disk: kill -9, power cuts
 docs: $(VENV)/dev.stamp ## Run every code block of README and docs, and check every link
 	$(BIN)/python -m pytest tests/docs -n 2
 
+site: $(VENV)/dev.stamp ## Build the documentation as a site, in ./site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
+
+dist: $(VENV)/run.stamp ## Build the wheel and the sdist, in ./dist
+	$(BIN)/python -m hatchling build
+
 format: $(VENV)/dev.stamp ## Format the code and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 lock: $(UV) ## Choose versions anew and write requirements/*.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --extra arrow --group build -o requirements/run.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --extra arrow --extra postgres --extra opentelemetry --group build -o requirements/image.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --all-extras --group dev -o requirements/dev.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/uv.txt
 	echo "$(OLDER_AWS)" | tr ' ' '\n' | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/older-aws.txt
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
 
 $(UV):
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' was not found. Install it, or name yours: make PYTHON=/path/to/python3"; exit 1; }

@@ -1,3 +1,3 @@
 """The version of this package, where everyone may look."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
