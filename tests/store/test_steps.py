@@ -11,7 +11,7 @@ from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
-from penstock.store.interface import Outcome
+from penstock.store.interface import MessageFilter, Outcome, RedriveOrder, Release
 from penstock.store.pages import HistoryRange, NumberRange
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened
@@ -64,6 +64,15 @@ async def leased_one_by_one(shop: Shop) -> None:
     await shop.send(*[b"x"] * MANY)
     for _ in range(MANY):
         await shop.store.lease("orders", want=1)
+
+
+async def bury(shop: Shop, queue: str, count: int) -> None:
+    for first in range(0, count, TURN_ROWS):
+        await shop.send(*[b"x"] * min(TURN_ROWS, count - first), queue=queue)
+        delivery = await shop.lease(TURN_ROWS, queue=queue)
+        await shop.store.release(queue, delivery.receipts(), Release(is_rejected=True))
+    while (await shop.store.counts(queue)).stuck:
+        await shop.store.tidy()
 
 
 async def settled(shop: Shop) -> None:
@@ -187,6 +196,36 @@ async def test_the_first_question_after_a_leased_message_has_no_long_step() -> N
         (receipt,) = await shop.store.receipts("orders", [first])
     assert receipt is not None
     assert steps.longest < LINES_MAX, steps.culprit
+    await shop.close()
+
+
+async def test_a_search_that_finds_nothing_and_a_redrive_have_no_long_step() -> None:
+    shop = await a_shop()
+    await shop.store.change("orders", replace(QUEUE, deliveries_max=1))
+    await bury(shop, "orders", 3 * TURN_ROWS)
+    with counted() as steps:
+        page = await shop.store.peek("orders.dead", MessageFilter(text=b"needle"), most=1_000)
+        while page.next:
+            page = await shop.store.peek("orders.dead", MessageFilter(text=b"needle"), most=1_000, after=page.next)
+        # Each is a request of its own.
+        await asyncio.sleep(0)
+        told = await shop.store.redrive("orders.dead", RedriveOrder(most=1_000, is_dry_run=True))
+        await asyncio.sleep(0)
+        moved = await shop.store.redrive("orders.dead", RedriveOrder(most=100))
+    assert steps.longest < LINES_MAX / 2, steps.culprit
+    assert [len(each.moved["orders"]) for each in (told, moved)] == [1_000, 100]
+    await shop.close()
+
+
+async def test_dead_letters_behind_many_that_cannot_go_are_redriven() -> None:
+    shop = await a_shop()
+    await shop.store.create("gone", replace(QUEUE, deliveries_max=1, dead_letters="orders.dead"))
+    await bury(shop, "gone", 2_000)
+    await shop.store.delete("gone")
+    await shop.store.change("orders", replace(QUEUE, deliveries_max=1))
+    await bury(shop, "orders", 3)
+    found = await shop.store.redrive("orders.dead", RedriveOrder(most=100))
+    assert (len(found.moved["orders"]), len(found.without_origin), found.remaining) == (3, 100, 2_000)
     await shop.close()
 
 

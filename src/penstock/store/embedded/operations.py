@@ -6,8 +6,9 @@ nothing, and nothing awaits before the write.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from penstock.contract.limits import REASON_CHARACTERS_MAX, TURN_MESSAGES
 from penstock.core.queue import queries
@@ -26,6 +27,8 @@ from penstock.store.interface import EscalationOrder, Outcome, Redrive, RedriveO
 RUN_BYTES = 16
 # With a full queue ahead, no more dead letters than this are passed over in search of some that can go elsewhere.
 _BLOCKED_MAX = 10_000
+# So many dead letters are looked at before a list of all of them is made.
+_STEP_ROWS = 1_000
 
 
 async def delete(shards: ShardSet, moves: CrossShardMoves, queue: str, *, with_dead_letters: bool) -> Remains:
@@ -165,13 +168,20 @@ def _redrivable(state: State, slot: int, *, has_target: bool) -> MessageView | N
     return queries.look_at_row(state, slot) if state.rows.state[slot] in {WAITING, RESTING} else None
 
 
-def _dead_letters(state: State, ids: Sequence[str] | None) -> Sequence[int]:
-    """Return the rows that are meant, in the order of their coming or of their ids."""
+def _dead_letters(state: State, ids: Sequence[str] | None) -> Iterator[int]:
+    """Yield the rows that are meant, in the order of their coming or of their ids; the queue may change meanwhile."""
+    origins = state.rows.origins
     if ids is None:
-        return list(state.rows.origins)
+        # A step of a redrive needs few, and there may be a million.
+        first = list(islice(origins, _STEP_ROWS))
+        yield from first
+        if len(first) == _STEP_ROWS:
+            passed = set(first)
+            yield from (slot for slot in list(origins) if slot not in passed)
+        return
     keys = [key for each in dict.fromkeys(ids) if (key := key_of(state, each)) is not None]
     # Whatever has an origin is a row; to look for others would be to search all leases.
-    return [slot for key in keys if (slot := state.rows.index.get(key, 0)) in state.rows.origins]
+    yield from [slot for key in keys if (slot := state.rows.index.get(key, 0)) in origins]
 
 
 async def _move(
