@@ -83,7 +83,7 @@ async def _restart(world: World) -> None:
 
 async def _upkeep(world: World) -> None:
     """What comes round every second."""
-    assert len(world.topics._streams._upkeep._due(is_time_for_all=False)) <= 1
+    assert len(world.topics._streams._maintenance._due(is_time_for_all=False)) <= 1
 
 
 async def _scrape(world: World) -> None:

@@ -17,8 +17,7 @@ import pytest
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.manifest import UnknownFormat
-from penstock.log.marker import decode
-from penstock.log.record import CRC_FROM, UnknownVersion
+from penstock.log.record import CRC_FROM, UnknownVersion, decode_marker
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import BadAt, walk
 from penstock.runtime.disk import SystemDisk
@@ -127,7 +126,7 @@ def surveyed(folder: Path, *, is_clean: bool) -> Truth:
             for position, header, _ in walk(file, 0, file.size()):
                 heads[path.name].append((position, header.base_offset))
                 if header.is_marker:
-                    vouched = decode(header).durable_bytes
+                    vouched = decode_marker(header).durable_bytes
         except BadAt:
             assert not is_clean
         finally:

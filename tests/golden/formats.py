@@ -14,15 +14,15 @@ from penstock.core.queue.events import Event
 from penstock.core.queue.message import Origin, Run, Sender
 from penstock.core.queue.settlements import Settlement
 from penstock.frame import Blobs
-from penstock.log import marker, record
-from penstock.log.marker import MarkerPosition
+from penstock.log import record
+from penstock.log.record import MarkerPosition
 from penstock.log.segment import Index
 from penstock.runtime.interface import Buffer
 from penstock.store.embedded import event_codec, history_format, snapshot_file
 from penstock.store.embedded.body_index import BodyIndex
 from penstock.store.embedded.shard_state import ShardState
 from penstock.streams import offset_store
-from penstock.streams.offset_store import Kept
+from penstock.streams.offset_store import CommittedOffset
 from penstock.wire import frames
 from penstock.wire.frames import Held, Ids, LeasedFrame, SendFrame, SettleFrame
 from tests.core.queue.life import Life
@@ -94,7 +94,7 @@ def record_batches() -> dict[str, bytes]:
             record.encode(several, at_ms=AT_MS, producer=record.Producer(2**40, 3, 17))
         ),
         "hole": record.hole(100, 107),
-        "marker": marker.encode(
+        "marker": record.encode_marker(
             MarkerPosition(41, 640), durable_bytes=512, log_id=2**63 - 5, heads=[b"head of a batch "]
         ),
         "index": positions,
@@ -197,7 +197,7 @@ def group_offsets() -> dict[str, bytes]:
         assignment=b"\x02\x03",
     )
     written = {
-        "offset": offset_store.write_offset("group", ("topic", 3), Kept(42, 7, "note", AT_MS, AT_MS + 1)),
+        "offset": offset_store.write_offset("group", ("topic", 3), CommittedOffset(42, 7, "note", AT_MS, AT_MS + 1)),
         "offset, forgotten": offset_store.write_offset("group", ("topic", 3), None),
         "generation": offset_store.write_group("group", GroupRecord(AT_MS, 9, "consumer", "range", "m-1", (member,))),
         "generation, forgotten": offset_store.write_group("group", None),

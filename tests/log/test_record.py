@@ -12,7 +12,6 @@ from aiokafka.record import util as oracle_numbers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log import marker
 from penstock.log.record import (
     CRC_FROM,
     HEAD,
@@ -21,11 +20,13 @@ from penstock.log.record import (
     LENGTH_FROM,
     NO_PRODUCER,
     BadBatch,
+    MarkerPosition,
     Producer,
     UnknownVersion,
     check,
     encode,
     encode_all,
+    encode_marker,
     header,
     hole,
     records,
@@ -312,8 +313,8 @@ def test_a_hole_uses_up_the_offsets_of_what_was_lost(first: int, lost: int) -> N
 
 @readers
 def test_kafka_clients_would_read_a_marker_as_an_empty_batch(reader: Any) -> None:
-    place = marker.MarkerPosition(last_offset=41, position=4_096)
-    batch = marker.encode(place, durable_bytes=1_024, log_id=2**62, heads=[SAMPLE[:HEAD_BYTES]])
+    place = MarkerPosition(last_offset=41, position=4_096)
+    batch = encode_marker(place, durable_bytes=1_024, log_id=2**62, heads=[SAMPLE[:HEAD_BYTES]])
     found = check(batch)
     assert found.is_marker
     assert not found.is_hole

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 from crc32c import crc32c
 
-from penstock.log import marker as markers
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogClosed
-from penstock.log.marker import MarkerPosition
+from penstock.log.record import MarkerPosition, encode_marker
 from penstock.log.segment import Segment, segment_name
 from tests.log.small import FOLDER, ROLLING, SETTINGS, append, bodies, encode
 from tests.simulation.clock import EPOCH_MS
@@ -121,7 +120,7 @@ async def test_a_crash_between_the_new_file_and_the_end_of_the_old_ones_is_mende
 def write_hole(machine: Machine, log_id: int, first: int, end: int) -> int:
     """Write a segment in which nothing is left, and return its size."""
     hole = record.hole(first, end)
-    marker = markers.encode(MarkerPosition(end - 1, len(hole)), durable_bytes=0, log_id=log_id, heads=[hole[:16]])
+    marker = encode_marker(MarkerPosition(end - 1, len(hole)), durable_bytes=0, log_id=log_id, heads=[hole[:16]])
     machine.disk.write_bytes(f"{FOLDER}/new", hole + marker)
     return len(hole + marker)
 

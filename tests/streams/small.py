@@ -13,7 +13,7 @@ from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.record import header as read_header
 from penstock.log.settings import LogSettings
-from penstock.streams.streams import StreamsSettings
+from penstock.streams.topic_store import StreamsSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
 
@@ -125,7 +125,7 @@ async def running(machine: Machine, settings: StreamsSettings = SMALL) -> AsyncI
 
 async def look_after(topics: Topics, topic: str = "events", partition: int = 0) -> None:
     """Have the upkeep do now what it does from time to time."""
-    upkeep = topics._streams._upkeep
+    upkeep = topics._streams._maintenance
     found = topics.find(topic)
     await upkeep.look_after(found, partition)
     upkeep._to_clean.clear()

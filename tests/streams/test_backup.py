@@ -9,7 +9,7 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log.backup import Folder, TargetNotEmpty
 from penstock.runtime.interface import Runtime
 from penstock.streams.backup import CATALOG, GROUPS, LOOK, backup_streams, is_streams, logs_of
-from penstock.streams.offset_store import Kept, Offsets
+from penstock.streams.offset_store import CommittedOffset, Offsets
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import OFFSETS
@@ -31,7 +31,7 @@ async def begun(runtime: Runtime) -> tuple[Topics, Offsets]:
 
 
 async def commit(topics: Topics, offsets: Offsets, name: str) -> None:
-    offsets.commit("readers", {(name, 0): Kept(topics.latest(name, 0), -1, "", 0)})
+    offsets.commit("readers", {(name, 0): CommittedOffset(topics.latest(name, 0), -1, "", 0)})
     await offsets.durable()
 
 

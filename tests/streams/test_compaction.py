@@ -217,7 +217,7 @@ async def test_more_keys_than_memory_may_hold_are_cleaned_in_several_goes(machin
         await close_segment(topics)
         partition = topics.find("events").partitions[0]
         closed = partition.log.segments[:-1]
-        order = compaction.Order(
+        order = compaction.CompactionRequest(
             folder=partition.folder,
             log_id=partition.log.log_id,
             segments=[compaction.ClosedSegment(e.base_offset, e.next_offset, e.size_bytes) for e in closed],
@@ -227,7 +227,7 @@ async def test_more_keys_than_memory_may_hold_are_cleaned_in_several_goes(machin
             keys_max=10,
         )
         done = msgspec.msgpack.decode(
-            compaction.clean(machine.disk, msgspec.msgpack.encode(order)), type=compaction.Cleaning
+            compaction.clean(machine.disk, msgspec.msgpack.encode(order)), type=compaction.CompactionResult
         )
         assert 10 <= done.cleaned_offset < 20
         await look_after(topics)
@@ -238,7 +238,7 @@ async def test_a_topic_can_be_deleted_while_it_is_cleaned(machine: Machine) -> N
     async with running(machine, replace(SMALL, upkeep_ms=1, retention_check_ms=1)) as topics:
         await topics.create("events", COMPACTED)
         await send(topics, [(b"%d" % (number % 4), bytes(50)) for number in range(80)])
-        upkeep = topics._streams._upkeep
+        upkeep = topics._streams._maintenance
         for _ in range(1_000):
             if upkeep._cleaned_now is not None:
                 break

@@ -27,7 +27,7 @@ from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.group_coordinator import CoordinatorSettings
-from penstock.streams.offset_store import Kept, Offsets, OffsetsSettings, UnknownOffsetRecord
+from penstock.streams.offset_store import CommittedOffset, Offsets, OffsetsSettings, UnknownOffsetRecord
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
@@ -267,7 +267,7 @@ def test_what_was_committed_is_what_is_found_after_any_restart(steps: list[tuple
             rows = expected.setdefault(group, {})
             if verb == "commit":
                 rows[place] = offset
-                offsets.commit(group, {place: Kept(offset, -1, "m" * (offset % 90), 0)})
+                offsets.commit(group, {place: CommittedOffset(offset, -1, "m" * (offset % 90), 0)})
             elif verb == "forget":
                 rows.pop(place, None)
                 offsets.forget(group, [place])

@@ -15,7 +15,7 @@ from penstock.log import record
 from penstock.log.interface import LogFull
 from penstock.log.record import header as read_header
 from penstock.streams import compression
-from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec, entries, unpacked
 from penstock.streams.produce_checks import (
     BadTimestamp,
     CorruptBatch,
@@ -25,7 +25,6 @@ from penstock.streams.produce_checks import (
     TransactionsUnsupported,
     check_batch,
 )
-from penstock.streams.records import entries, unpacked
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine

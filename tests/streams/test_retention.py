@@ -90,7 +90,7 @@ async def test_a_topic_that_is_only_compacted_forgets_nothing_by_age(machine: Ma
             await topics.produce("events", 0, batch)
         partition.settings = topics.find("events").settings
         machine.clock.advance_ms(10 * HOUR_MS)
-        await topics._streams._upkeep.look_after(topics.find("events"), 0)
+        await topics._streams._maintenance.look_after(topics.find("events"), 0)
         assert topics.earliest("events", 0) == 0
 
 

@@ -15,7 +15,6 @@ from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken, Runtime
-from penstock.streams.streams import _all
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,
@@ -25,6 +24,7 @@ from penstock.streams.topic import (
     TopicNotFound,
     check_topic_name,
 )
+from penstock.streams.topic_store import _all
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine
 from tests.streams.small import FOLDER, SMALL, TINY, bodies, look_after, running, values
@@ -130,7 +130,7 @@ async def test_partitions_can_be_added_and_not_taken_away(machine: Machine) -> N
 
 
 async def test_there_is_a_limit_to_all_partitions_together(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.streams.streams.PARTITIONS_MAX", 3)
+    monkeypatch.setattr("penstock.streams.topic_store.PARTITIONS_MAX", 3)
     async with running(machine) as topics:
         await topics.create("events", replace(TINY, partitions=2))
         with pytest.raises(TooManyPartitions):
@@ -339,11 +339,11 @@ async def test_a_start_costs_few_syncs_for_a_topic_and_a_quiet_one_nothing_after
         for topic in topics.list():
             await look_after(topics, topic.name)
         assert machine.disk.operations == opened
-        assert not topics._streams._upkeep._due(is_time_for_all=False)
+        assert not topics._streams._maintenance._due(is_time_for_all=False)
         # The folder, its manifest twice, a cut that is none and the segment, and as much for closed files.
         assert (opened - before) / 40 <= 8
         await topics.produce("t-7", 0, values(b"a"))
-        assert topics._streams._upkeep._due(is_time_for_all=False) == [(topics.find("t-7"), 0)]
+        assert topics._streams._maintenance._due(is_time_for_all=False) == [(topics.find("t-7"), 0)]
 
 
 async def test_thousands_of_topics_are_opened_and_closed_by_few_tasks() -> None:

@@ -61,7 +61,7 @@ from penstock.core.consumer_group.requests import (
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.streams.group_coordinator import Coordinator, CoordinatorSettings
-from penstock.streams.offset_store import Kept, Offsets, OffsetsSettings, Place
+from penstock.streams.offset_store import CommittedOffset, Offsets, OffsetsSettings, Place
 
 TIDY_MS = 1_000
 # Old offsets are looked for once in so many seconds: it takes a look at all of them.
@@ -211,7 +211,7 @@ class Groups:
         expires_at_ms = None if retention_ms is None else now_ms + retention_ms
         refusals = [self._refusal(commit) for commit in commits]
         rows = {
-            (commit.topic, commit.partition): Kept(
+            (commit.topic, commit.partition): CommittedOffset(
                 commit.offset, commit.leader_epoch, commit.metadata, now_ms, expires_at_ms
             )
             for commit, refusal in zip(commits, refusals, strict=True)
@@ -370,11 +370,11 @@ def _shown_member(caller: Caller, member: MemberDescription, *, is_read: bool) -
     )
 
 
-def _committed(place: Place, kept: Kept | None) -> Committed:
+def _committed(place: Place, kept: CommittedOffset | None) -> Committed:
     return Committed(*place) if kept is None else Committed(*place, kept.offset, kept.leader_epoch, kept.metadata)
 
 
-def _lag(place: Place, kept: Kept | None, start_offset: int, high_watermark: int) -> Lag:
+def _lag(place: Place, kept: CommittedOffset | None, start_offset: int, high_watermark: int) -> Lag:
     if kept is None:
         return Lag(*place, None, start_offset, high_watermark, None)
     # What retention took before the group read it is not ahead of it any more.

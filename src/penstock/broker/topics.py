@@ -36,9 +36,16 @@ from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Clock, Runtime
-from penstock.streams.partition import Appended, Partition, Waiter
-from penstock.streams.streams import Streams, StreamsSettings
-from penstock.streams.topic import PartitionNotFound, TooManyPartitions, Topic, TopicNotFound
+from penstock.streams.topic import (
+    Appended,
+    Partition,
+    PartitionNotFound,
+    TooManyPartitions,
+    Topic,
+    TopicNotFound,
+    Waiter,
+)
+from penstock.streams.topic_store import Streams, StreamsSettings
 
 DEFAULTS = StreamsSettings()
 

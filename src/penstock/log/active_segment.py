@@ -14,7 +14,7 @@ from typing import Self
 
 from penstock.contract.limits import KIB, MIB, RESERVATION_BYTES_MAX
 from penstock.log.interface import LogBusy, LogFull
-from penstock.log.marker import MARKER_BYTES
+from penstock.log.record import MARKER_BYTES
 from penstock.log.segment import Index
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import NO_SPACE, Disk, File

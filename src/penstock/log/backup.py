@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from penstock.log import manifest as manifests
-from penstock.log.manifest import Manifest
 from penstock.log.segment import WINDOW_BYTES, base_offsets, segment_name
 from penstock.log.survey import NothingToRead, check_is_log
 from penstock.runtime.interface import Disk
@@ -58,7 +57,8 @@ def backup(source: Folder, target: Folder, progress: Callable[[int, int], None] 
         try:
             return _copy(source, target, progress)
         except FileNotFoundError:
-            _clear(target)
+            for name in target.disk.names(target.path):
+                target.disk.remove(f"{target.path}/{name}")
     raise LogMovesTooFast(f"{source.path} was shortened {TRIES_MAX} times while it was being copied; try again later")
 
 
@@ -69,12 +69,14 @@ def _copy(source: Folder, target: Folder, progress: Callable[[int, int], None]) 
             f"the manifest of {source.path} is missing or unreadable: see penstock repair {source.path}"
         )
     state = found.manifest
-    bases = [base for base in base_offsets(source.disk.names(source.path)) if _is_part(base, state)]
+    names = source.disk.names(source.path)
+    bases = [base for base in base_offsets(names) if state.start_offset <= base <= state.active_offset]
     if state.active_offset not in bases:
         raise NothingToRead(f"{segment_name(state.active_offset)} is missing: see penstock repair {source.path}")
     total, done = sum(_size(source, base) for base in bases), 0
     for base in bases:
-        for part in _copy_segment(source, target, base):
+        file, copy = (Folder(folder.disk, f"{folder.path}/{segment_name(base)}") for folder in (source, target))
+        for part in _copy_pieces(file, copy):
             done += part
             progress(done, max(done, total))
     _check_not_replaced(source, bases)
@@ -94,22 +96,12 @@ def _check_not_replaced(source: Folder, bases: list[int]) -> None:
             raise FileNotFoundError(f"{source.path}/{segment_name(base)}")
 
 
-def _is_part(base_offset: int, state: Manifest) -> bool:
-    return state.start_offset <= base_offset <= state.active_offset
-
-
 def _size(source: Folder, base_offset: int) -> int:
     file = source.disk.open(f"{source.path}/{segment_name(base_offset)}", must_exist=True)
     try:
         return file.size()
     finally:
         file.close()
-
-
-def _copy_segment(source: Folder, target: Folder, base_offset: int) -> Iterator[int]:
-    """Copy piece by piece; yields the size of each."""
-    name = segment_name(base_offset)
-    yield from _copy_pieces(Folder(source.disk, f"{source.path}/{name}"), Folder(target.disk, f"{target.path}/{name}"))
 
 
 def copy_file(source: Folder, target: Folder) -> int:
@@ -130,8 +122,3 @@ def _copy_pieces(source: Folder, target: Folder) -> Iterator[int]:
     finally:
         old.close()
         new.close()
-
-
-def _clear(target: Folder) -> None:
-    for name in target.disk.names(target.path):
-        target.disk.remove(f"{target.path}/{name}")

@@ -30,13 +30,11 @@ from typing import NoReturn, TypeVar
 from penstock.contract.limits import BATCH_BYTES_MAX
 from penstock.log import manifest as manifests
 from penstock.log.active_segment import ActiveSegment, Tail, TailReservation
-from penstock.log.floor import Floor
-from penstock.log.group_commit import Appended, Commit, Confirming, gather, roll
+from penstock.log.group_commit import Appended, Commit, Confirming, Floor, gather, roll
 from penstock.log.interface import LogClosed, OffsetOutOfRange, Reservation
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, MarkerPosition
 from penstock.log.reader import OpenSegment, Reader
-from penstock.log.record import HEAD_BYTES, HEADER_BYTES
+from penstock.log.record import HEAD_BYTES, HEADER_BYTES, MARKER_BYTES, MarkerPosition
 from penstock.log.recovery import REFUSALS, LogCorrupted, Recovered, recover, remove_segment
 from penstock.log.segment import Segment, index_names, segment_name
 from penstock.log.settings import LogSettings
@@ -367,7 +365,11 @@ class DiskLog:
 
     def _next_commit(self) -> Job | None:
         if not self._pending:
-            return self._lone_roll() if self._roll_wanted is not None else self._lone_marker()
+            if self._roll_wanted is not None:
+                return self._lone_roll()
+            # A lone marker: the log has been quiet since the last commit.
+            place = MarkerPosition(self._durable_offset - 1, self._tail.active.end_bytes)
+            return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
         must_roll = self._must_roll(HEAD_BYTES + len(self._pending[0][0]))
         batches, size = gather(self._pending, self._commit_bytes_max(is_rolling=must_roll))
         for _ in batches:
@@ -394,11 +396,6 @@ class DiskLog:
         state = replace(self._next_manifest(), active_offset=base_offset)
         if roll(self._runtime, self._folder, self._settings, self._tail, commit, state):
             self._manifest = state
-
-    def _lone_marker(self) -> Job | None:
-        """Say in the file that the last commit is durable, if the log has been quiet since."""
-        place = MarkerPosition(self._durable_offset - 1, self._tail.active.end_bytes)
-        return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
 
     def _commit_bytes_max(self, *, is_rolling: bool) -> int:
         settings = self._settings

@@ -20,20 +20,28 @@ Laws of this file
    b. the old segment is wholly durable;
    c. the manifest names the new one. From here on the old one is closed.
    Before c the new file is empty and unknown: recovery removes it.
+
+The floor says outside the segments how far a log is known to be durable: below it nothing
+may be missing. A torn tail and a segment that was cut short look alike from within. The
+floor tells them apart: power that is lost cannot take what was synced a second ago.
+
+5. The floor names only what is synced. It may be lost, or late: then it is lower than
+   it could be, and a tear stays a tear.
+6. No answer waits for it: it is written and synced beside the commits, at most once a
+   second, while the log grows. Rolls, starts and stops write it with the manifest.
+7. It never goes down: only a repair, which may make a log shorter, begins it again at 0.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from penstock.log import manifest as manifests
-from penstock.log import marker as markers
 from penstock.log.active_segment import ActiveSegment, Tail
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, MarkerPosition
-from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM
-from penstock.log.recovery import save_index
+from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM, MARKER_BYTES, MarkerPosition, encode_marker
+from penstock.log.recovery import Recovered, save_index
 from penstock.log.segment import Index, segment_name
 from penstock.log.settings import LogSettings
 from penstock.log.writer_queue import Job
@@ -43,6 +51,8 @@ from penstock.telemetry import LOG_ROLL_DEFERRED, LOG_ROLLED
 # A batch that has its offsets but is not yet written: its bytes without the head, which is written over, its base
 # offset, next offset and max timestamp. A plain tuple, because one is made on every append.
 Appended: TypeAlias = tuple[memoryview, int, int, int]
+# How long nothing is written before the last commit is confirmed: at most twice this after it.
+QUIET_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -74,7 +84,7 @@ class Commit:
             self._positions.append(position)
             position += HEAD_BYTES + len(rest)
         place = MarkerPosition(self.next_offset - 1, position)
-        parts.append(markers.encode(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
+        parts.append(encode_marker(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
         self.end_bytes = position + MARKER_BYTES
         return b"".join(parts)
 
@@ -95,10 +105,6 @@ def gather(pending: Iterable[Appended], bytes_max: int) -> tuple[list[Appended],
         batches.append(batch)
         total += size
     return batches, total
-
-
-# How long nothing is written before the last commit is confirmed: at most twice this after it.
-QUIET_MS = 1_000
 
 
 class Confirming:
@@ -142,7 +148,7 @@ class Confirming:
         def work() -> None:
             nonlocal was_written
             if tail.has_room_for_marker():
-                durable = markers.encode(place, durable_bytes=active.end_bytes, log_id=log_id, heads=())
+                durable = encode_marker(place, durable_bytes=active.end_bytes, log_id=log_id, heads=())
                 active.file.write(durable, active.end_bytes)
                 was_written = True
 
@@ -213,3 +219,58 @@ def _new_file(runtime: Runtime, folder: str, base_offset: int, allocated: int, *
     file.sync()
     runtime.disk.sync_folder(folder)
     return file
+
+
+class Floor:
+    """Knows how far the floor could rise. Lives on the event loop, with one timer at most."""
+
+    def __init__(
+        self, runtime: Runtime, folder: str, found: Recovered, every_ms: int, fail: Callable[[OSError], NoReturn]
+    ) -> None:
+        self._runtime = runtime
+        self._every_s = every_ms / 1_000
+        self._folder = folder
+        self._log_id = found.manifest.log_id
+        self._fail = fail
+        self._written = self._synced = found.active.next_offset
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._is_held = False
+
+    def rise(self, synced_offset: int) -> None:
+        """Everything below an offset is synced: say so within about a second."""
+        self._synced = synced_offset
+        if self._timer is None and self._writing is None and not self._is_held:
+            self._timer = asyncio.get_running_loop().call_later(self._every_s, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        offset = self._synced
+        if offset <= self._written:
+            return
+        self._writing = asyncio.get_running_loop().create_future()
+
+        def work() -> None:
+            try:
+                manifests.write_floor(self._runtime.disk, self._folder, self._log_id, offset)
+            except OSError as error:
+                self._fail(error)
+
+        def done() -> None:
+            assert self._writing is not None
+            self._written = max(self._written, offset)
+            self._writing.set_result(None)
+            self._writing = None
+            if self._synced > self._written:
+                self.rise(self._synced)
+
+        self._runtime.workers.submit(work, done)
+
+    async def hold(self) -> None:
+        """Return when nothing is being written; nothing will be after that."""
+        self._is_held = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is not None:
+            await self._writing

@@ -10,7 +10,7 @@ A new state goes into the slot of the older one, then is synced. A write that a
 crash tears leaves the other slot whole; the file never grows, is never renamed,
 and can be written on a full disk, where dropping a segment must still work.
 
-The floor (`floor.py`) lies within one sector, which a disk writes wholly or not at
+The floor (`group_commit.py`) lies within one sector, which a disk writes wholly or not at
 all. Without it, or with one of another log, there is none.
 
 If a slot is bad, the older state counts. That is safe only if the segments

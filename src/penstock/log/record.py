@@ -16,17 +16,38 @@ and served as they came:
 
 `length` counts what follows it. The CRC covers everything from `attributes` on,
 so the log may write base offset and leader epoch over without computing it
-again. What the CRC leaves out, the commit marker covers (`marker.py`).
+again. What the CRC leaves out, the commit marker covers.
 
 A record: length, attributes, timestamp delta, offset delta, key length, key,
 value length, value, header count, headers; all numbers but the attributes are
 zigzag varints, and a length of -1 means "none".
 
 Not done here: compression. A compressed batch passes through as it came.
+
+The commit marker
+-----------------
+It is what makes a torn tail and a damaged middle two different things. Each commit ends
+with one: an empty batch with an attribute of our own, whose idle fields carry what
+recovery needs to know:
+
+    base offset      last offset of the commit: a marker uses up no offset
+    base timestamp   position in this segment known durable when this was written
+    max timestamp    position of the marker itself
+    producer id      the log's id: random, so that no message body can pose as a
+                     marker, and a segment of another log is recognised
+    producer epoch   version of the marker
+    base sequence    CRC-32C over the heads of the commit's batches and of the
+                     marker: what Kafka's CRC leaves out, because brokers write
+                     offset and epoch over
+
+A bad batch at X is *damage* if a later marker says that more than X was
+durable. Otherwise power was lost before anyone was told that X is safe.
+
+Markers never leave the log: `DiskLog.read` returns batches without them.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -54,6 +75,22 @@ HOLE_ATTRIBUTE = 0x2000
 THINNED_ATTRIBUTE = 0x1000
 
 _CRC_AT = struct.Struct(">I")
+_FRONT = struct.Struct(">qiibI")
+_TAIL = struct.Struct(">hiqqqhii")
+assert _FRONT.size + _TAIL.size == HEADER_BYTES
+_BLANK = bytes(_FRONT.size)
+# A length of -1: there is no key, or no value.
+_NONE = b"\x01"
+# Of a record alone in its batch: attributes, timestamp delta, offset delta and header count.
+_LONE_BYTES = 4
+# What `length` counts of the front.
+_CRC_TO = CRC_FROM - LENGTH_FROM
+_SMALL = tuple(bytes([number]) for number in range(0x80))
+MARKER_BYTES = HEADER_BYTES
+MARKER_VERSION = 1
+LOG_ID_AT = 43
+_VERSION_AND_CRC = struct.Struct(">bI")
+assert HEAD.size + _VERSION_AND_CRC.size == CRC_FROM
 
 
 class BadBatch(Exception):
@@ -239,18 +276,6 @@ def first_key(front: Buffer) -> memoryview | None:
     return read_bytes(view, at)[0]
 
 
-_FRONT = struct.Struct(">qiibI")
-_TAIL = struct.Struct(">hiqqqhii")
-assert _FRONT.size + _TAIL.size == HEADER_BYTES
-_BLANK = bytes(_FRONT.size)
-# A length of -1: there is no key, or no value.
-_NONE = b"\x01"
-# Of a record alone in its batch: attributes, timestamp delta, offset delta and header count.
-_LONE_BYTES = 4
-# What `length` counts of the front.
-_CRC_TO = CRC_FROM - LENGTH_FROM
-
-
 def varint(number: int) -> bytes:
     """Zigzag: small numbers of either sign take few bytes."""
     rest = number << 1 if number >= 0 else ((-number) << 1) - 1
@@ -264,9 +289,6 @@ def varint(number: int) -> bytes:
         rest >>= 7
     encoded.append(rest)
     return bytes(encoded)
-
-
-_SMALL = tuple(bytes([number]) for number in range(0x80))
 
 
 def read_varint(view: memoryview, position: int) -> tuple[int, int]:
@@ -289,3 +311,45 @@ def read_bytes(view: memoryview, position: int) -> tuple[memoryview | None, int]
     if position + length > len(view):
         raise BadBatch("a key or value runs past its batch")
     return view[position : position + length], position + length
+
+
+class Marker(NamedTuple):
+    durable_bytes: int
+    position: int
+    log_id: int
+    version: int
+    heads_crc: int
+
+
+class MarkerPosition(NamedTuple):
+    """Where a marker stands: after which record, at which byte."""
+
+    last_offset: int
+    position: int
+
+
+def encode_marker(place: MarkerPosition, *, durable_bytes: int, log_id: int, heads: Iterable[Buffer]) -> bytes:
+    """Return the marker that closes a commit of batches with these ``heads``."""
+    assert 0 <= durable_bytes <= place.position
+    assert place.last_offset >= 0
+    head = HEAD.pack(place.last_offset, HEADER_BYTES - LENGTH_FROM, LEADER_EPOCH)
+    crc = heads_crc(heads, head)
+    signed_crc = crc - (1 << 32) if crc >= 1 << 31 else crc
+    tail = _TAIL.pack(MARKER_ATTRIBUTE, 0, durable_bytes, place.position, log_id, MARKER_VERSION, signed_crc, 0)
+    return b"".join((head, _VERSION_AND_CRC.pack(VERSION, crc32c(tail)), tail))
+
+
+def decode_marker(header: Header) -> Marker:
+    """Read the marker out of a checked header."""
+    assert header.is_marker
+    return Marker(
+        durable_bytes=header.base_timestamp_ms,
+        position=header.max_timestamp_ms,
+        log_id=header.producer_id,
+        version=header.producer_epoch,
+        heads_crc=header.base_sequence & 0xFFFFFFFF,
+    )
+
+
+def heads_crc(heads: Iterable[Buffer], own_head: Buffer) -> int:
+    return crc32c(b"".join((*heads, own_head)))

@@ -8,7 +8,7 @@ Opening a log answers three questions, in this order:
    in them, and they go.
 2. *How far is the active segment whole?* All of it is read and checked.
 3. *Is what follows torn or damaged?* It is damaged if the last stop was clean,
-   or if a later commit marker, or the floor (`floor.py`), says that it was
+   or if a later commit marker, or the floor (`group_commit.py`), says that it was
    durable: then the log refuses to open, says where, and changes nothing. Otherwise power was lost while it was
    being written, before anyone was told it is safe: it is cut off and reported.
 
@@ -24,10 +24,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from penstock.log import manifest as manifests
-from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, MARKER_VERSION, MarkerPosition
-from penstock.log.record import HEAD_BYTES, LEADER_EPOCH, Header, UnknownVersion
+from penstock.log.record import (
+    HEAD_BYTES,
+    LEADER_EPOCH,
+    MARKER_BYTES,
+    MARKER_VERSION,
+    Header,
+    MarkerPosition,
+    UnknownVersion,
+    decode_marker,
+    encode_marker,
+    heads_crc,
+)
 from penstock.log.segment import (
     BadAt,
     BadIndex,
@@ -320,7 +329,7 @@ def seal(file: File, found: "Scan", *, log_id: int) -> None:
     file.sync()
     if found.open_heads:
         place = MarkerPosition(found.next_offset - 1, found.end_position)
-        data = markers.encode(place, durable_bytes=found.end_position, log_id=log_id, heads=found.open_heads)
+        data = encode_marker(place, durable_bytes=found.end_position, log_id=log_id, heads=found.open_heads)
         file.write(data, found.end_position)
         file.sync()
         found.open_heads.clear()
@@ -384,12 +393,12 @@ class Scan:
         self.next_offset = header.next_offset
 
     def add_marker(self, position: int, header: Header, head: bytes, log_id: int) -> None:
-        found = markers.decode(header)
+        found = decode_marker(header)
         if found.log_id != log_id:
             raise ForeignSegment
         if found.version != MARKER_VERSION or found.position != position or header.base_offset != self.next_offset - 1:
             raise BadAt(position, "a commit marker that belongs elsewhere")
-        if found.heads_crc != markers.heads_crc(self.open_heads, head):
+        if found.heads_crc != heads_crc(self.open_heads, head):
             self._undo_commit()
             raise BadAt(self.end_position, "an offset, a length or an epoch of this commit is not what was committed")
         self.open_heads.clear()
@@ -428,5 +437,5 @@ def scan(file: File, index: Index, *, log_id: int, end: int) -> Scan:
 
 def durable_beyond(file: File, *, start: int, end: int, log_id: int) -> int:
     """Return the largest durable position that any whole marker after ``start`` speaks of."""
-    found = (markers.decode(header) for _, header in markers_from(file, start, end, log_id))
+    found = (decode_marker(header) for _, header in markers_from(file, start, end, log_id))
     return max((marker.durable_bytes for marker in found), default=0)

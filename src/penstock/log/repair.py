@@ -15,12 +15,19 @@ from dataclasses import replace
 from typing import Literal
 
 from penstock.log import manifest as manifests
-from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES, MarkerPosition
-from penstock.log.record import HEAD, HEAD_BYTES, LEADER_EPOCH, LENGTH_FROM, hole
+from penstock.log.record import (
+    HEAD,
+    HEAD_BYTES,
+    LEADER_EPOCH,
+    LENGTH_FROM,
+    MARKER_BYTES,
+    MarkerPosition,
+    encode_marker,
+    hole,
+)
 from penstock.log.segment import WINDOW_BYTES, index_names, segment_name, walk
-from penstock.log.survey import Damage, Survey, SurveyedSegment
+from penstock.log.survey import Survey, SurveyedSegment
 from penstock.runtime.interface import Buffer, Disk, File
 
 Way = Literal["skip", "cut"]
@@ -77,13 +84,10 @@ def _cut(disk: Disk, found: Survey) -> Manifest:
         if segment.base_offset > last.base_offset:
             _set_aside(disk, found.folder, segment.base_offset)
     if last.damages:
-        whole = SurveyedSegment(last.base_offset, end_offset, last.size_bytes, good=_before(last, damage))
+        good = [stretch for stretch in last.good if stretch[1] <= damage.position]
+        whole = SurveyedSegment(last.base_offset, end_offset, last.size_bytes, good=good)
         _write_segment(disk, found, whole, end_offset=end_offset)
     return replace(found.manifest, active_offset=last.base_offset)
-
-
-def _before(segment: SurveyedSegment, damage: Damage) -> list[tuple[int, int]]:
-    return [stretch for stretch in segment.good if stretch[1] <= damage.position]
 
 
 def _write_segment(disk: Disk, found: Survey, segment: SurveyedSegment, *, end_offset: int) -> None:
@@ -181,7 +185,7 @@ class _Writer:
             return
         place = MarkerPosition(self._next_offset - 1, self._position + self._size)
         self._parts.append(
-            markers.encode(place, durable_bytes=self._position, log_id=self._manifest.log_id, heads=self._heads)
+            encode_marker(place, durable_bytes=self._position, log_id=self._manifest.log_id, heads=self._heads)
         )
         self._file.write(b"".join(self._parts), self._position)
         self._file.sync()

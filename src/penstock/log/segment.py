@@ -15,9 +15,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.contract.limits import BATCH_BYTES_MAX, MIB
-from penstock.log import marker as markers
-from penstock.log.marker import LOG_ID_AT, MARKER_BYTES
-from penstock.log.record import HEADER_BYTES, LENGTH_FROM, BadBatch, Header, UnknownVersion, check
+from penstock.log.record import (
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOG_ID_AT,
+    MARKER_BYTES,
+    BadBatch,
+    Header,
+    UnknownVersion,
+    check,
+    decode_marker,
+)
 from penstock.runtime.interface import File
 
 SUFFIX = ".log"
@@ -223,4 +231,4 @@ def _marker_at(window: bytes, at: int, window_position: int) -> Header | None:
         header = check(window, at)
     except (BadBatch, UnknownVersion):
         return None
-    return header if header.is_marker and markers.decode(header).position == window_position + at else None
+    return header if header.is_marker and decode_marker(header).position == window_position + at else None

@@ -8,10 +8,8 @@ and so learns which bytes and which offsets are lost.
 from dataclasses import dataclass, field, replace
 
 from penstock.log import manifest as manifests
-from penstock.log import marker as markers
 from penstock.log.manifest import Manifest
-from penstock.log.marker import MARKER_BYTES
-from penstock.log.record import HEAD_BYTES, Header, UnknownVersion
+from penstock.log.record import HEAD_BYTES, MARKER_BYTES, Header, UnknownVersion, decode_marker, heads_crc
 from penstock.log.recovery import durable_beyond
 from penstock.log.segment import WINDOW_BYTES, BadAt, base_offsets, batch_size, markers_from, segment_name, walk
 from penstock.runtime.interface import Disk, File
@@ -205,13 +203,13 @@ class _WholeRange:
 
     def _add_marker(self, position: int, header: Header, head: bytes, name: str) -> None:
         found = self._found
-        marker = markers.decode(header)
+        marker = decode_marker(header)
         if marker.log_id != self._log_id:
             # What came before this marker is not of this log either.
             self.is_foreign = True
             self.end, found.next_offset = self._commit
             raise BadAt(self.end, "it was written by another log")
-        if self._is_commit_whole and marker.heads_crc != markers.heads_crc(self._heads, head):
+        if self._is_commit_whole and marker.heads_crc != heads_crc(self._heads, head):
             # Each batch is whole and where it belongs: only its leader epoch, which is always the same, can be wrong.
             reason = "a leader epoch of this commit is not what was committed"
             found.damages.append(Damage(name, self._commit[0], 0, reason, found.next_offset, found.next_offset))
@@ -252,7 +250,7 @@ def _put_together(disk: Disk, folder: str, bases: list[int]) -> Manifest:
         try:
             for _, header, _ in walk(file, 0, file.size()):
                 if header.is_marker:
-                    log_id = markers.decode(header).log_id
+                    log_id = decode_marker(header).log_id
                     return Manifest(log_id=log_id, start_offset=bases[0], active_offset=bases[-1])
         except (BadAt, UnknownVersion):
             continue

@@ -28,8 +28,8 @@ from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
 from penstock.streams.offset_store import Offsets
 from penstock.streams.producer_state import NAME as PRODUCERS
-from penstock.streams.streams import remove_folder
 from penstock.streams.topic_catalog import Catalog, Facts
+from penstock.streams.topic_store import remove_folder
 
 CATALOG = "catalog"
 GROUPS = "groups"
@@ -138,15 +138,12 @@ class _Copying:
             for number, topic in list(catalog.facts.topics.items()):
                 if number not in last.topics:
                     await catalog.write("deleted", number=number)
-                    work = partial(self._remove_partitions, number, topic.settings.partitions)
-                    await off_loop(self._runtime.workers, work)
+                    for index in range(topic.settings.partitions):
+                        folder = f"{self._target}/{PARTITIONS}/{number}-{index}"
+                        await off_loop(self._runtime.workers, partial(remove_folder, self._runtime.disk, folder))
             return catalog.facts
         finally:
             await catalog.close()
-
-    def _remove_partitions(self, number: int, count: int) -> None:
-        for index in range(count):
-            remove_folder(self._runtime.disk, f"{self._target}/{PARTITIONS}/{number}-{index}")
 
     async def _amend_groups(self, first: dict[str, int], kept: dict[str, int]) -> None:
         folder = f"{self._target}/{GROUPS}"

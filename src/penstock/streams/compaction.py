@@ -28,8 +28,6 @@ import msgspec
 from crc32c import crc32c
 
 from penstock.contract.limits import CLEANED_KEYS_MAX, UNPACKED_BYTES_MAX
-from penstock.log import marker as markers
-from penstock.log.marker import MarkerPosition
 from penstock.log.record import (
     COMPRESSION_MASK,
     CRC_FROM,
@@ -40,12 +38,13 @@ from penstock.log.record import (
     THINNED_ATTRIBUTE,
     BadBatch,
     Header,
+    MarkerPosition,
+    encode_marker,
     hole,
 )
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Buffer, Disk, File
-from penstock.streams.compression import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, pack
-from penstock.streams.records import Entry, entries, unpacked
+from penstock.streams.compression import BadlyPacked, Entry, UnpackedTooLarge, UnsupportedCodec, entries, pack, unpacked
 
 SUFFIX = ".cleaned"
 
@@ -62,7 +61,7 @@ class ClosedSegment(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Order(msgspec.Struct, frozen=True):
+class CompactionRequest(msgspec.Struct, frozen=True):
     """What to clean."""
 
     folder: str
@@ -76,7 +75,7 @@ class Order(msgspec.Struct, frozen=True):
     keys_max: int = CLEANED_KEYS_MAX
 
 
-class Rewritten(msgspec.Struct, frozen=True):
+class RewrittenSegment(msgspec.Struct, frozen=True):
     """A durable file that may take the place of some segments."""
 
     name: str
@@ -87,26 +86,26 @@ class Rewritten(msgspec.Struct, frozen=True):
     max_timestamp_ms: int
 
 
-class Cleaning(msgspec.Struct, frozen=True):
+class CompactionResult(msgspec.Struct, frozen=True):
     """What came of it."""
 
-    rewritten: list[Rewritten]
+    rewritten: list[RewrittenSegment]
     cleaned_offset: int
 
 
 def clean(disk: Disk, request: bytes) -> bytes:
-    """Carry out an `Order`; returns a `Cleaning`."""
-    order = msgspec.msgpack.decode(request, type=Order)
+    """Carry out a `CompactionRequest`; returns a `CompactionResult`."""
+    order = msgspec.msgpack.decode(request, type=CompactionRequest)
     remove_left_over(disk, order.folder)
     latest, upto = _latest(disk, order)
-    rewritten: list[Rewritten] = []
+    rewritten: list[RewrittenSegment] = []
     first = 0
     while first < len(order.segments) and order.segments[first].base_offset < upto:
         file = Rewriting(disk, order, latest, upto).run(first)
         first += file.count
         if file.name:
             rewritten.append(file)
-    return msgspec.msgpack.encode(Cleaning(rewritten, upto))
+    return msgspec.msgpack.encode(CompactionResult(rewritten, upto))
 
 
 def remove_left_over(disk: Disk, folder: str) -> None:
@@ -116,7 +115,7 @@ def remove_left_over(disk: Disk, folder: str) -> None:
             disk.remove(f"{folder}/{name}")
 
 
-def _latest(disk: Disk, order: Order) -> tuple[dict[bytes, int], int]:
+def _latest(disk: Disk, order: CompactionRequest) -> tuple[dict[bytes, int], int]:
     """Return the last offset of each key that came since the last cleaning, and up to where that was looked at."""
     latest: dict[bytes, int] = {}
     upto = order.cleaned_offset
@@ -139,7 +138,7 @@ def _latest(disk: Disk, order: Order) -> tuple[dict[bytes, int], int]:
 class Rewriting:
     """Writes one file that may take the place of some segments."""
 
-    def __init__(self, disk: Disk, order: Order, latest: dict[bytes, int], upto: int) -> None:
+    def __init__(self, disk: Disk, order: CompactionRequest, latest: dict[bytes, int], upto: int) -> None:
         self._disk = disk
         self._order = order
         self._latest = latest
@@ -152,7 +151,7 @@ class Rewriting:
         self._has_changed = False
         self._file: File
 
-    def run(self, first: int) -> Rewritten:
+    def run(self, first: int) -> RewrittenSegment:
         """Write segments anew from this one on, until the file is large enough. No name: it would be no other file."""
         order = self._order
         name = segment_name(order.segments[first].base_offset).removesuffix(".log") + SUFFIX
@@ -170,7 +169,7 @@ class Rewriting:
         if count == 1 and not self._has_changed:
             self._disk.remove(path)
             name = ""
-        return Rewritten(name, first, count, self._position, self._max_timestamp_ms)
+        return RewrittenSegment(name, first, count, self._position, self._max_timestamp_ms)
 
     def _takes_more(self, first: int, count: int) -> bool:
         """Whether another segment goes into the file: it may exceed the size of a segment by half."""
@@ -233,7 +232,7 @@ class Rewriting:
         """Close the file with a marker, as a log does, and make it durable."""
         self._fill_gap()
         place = MarkerPosition(next_offset - 1, self._position)
-        marker = markers.encode(place, durable_bytes=self._position, log_id=self._order.log_id, heads=self._heads)
+        marker = encode_marker(place, durable_bytes=self._position, log_id=self._order.log_id, heads=self._heads)
         self._file.write(marker, self._position)
         self._position += len(marker)
         self._file.sync()

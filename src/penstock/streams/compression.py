@@ -1,5 +1,8 @@
 """Unpacks and packs the records of a batch: Kafka's four codecs, none of which may take more memory than allowed.
 
+`entries` reads the unpacked records one by one. Of what is produced and fetched only
+batches of compacted topics are read so.
+
 What a sender says about the unpacked size is never believed. The output has a fixed
 size, the allowed one at most, and a codec that wants to write beyond it fails.
 
@@ -14,12 +17,13 @@ blocks, and gzip one member, as all clients send it.
 
 import struct
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import cramjam
 
 from penstock.contract.limits import KIB, MIB
+from penstock.log.record import COMPRESSION_MASK, HEADER_BYTES, BadBatch, Header, read_bytes, read_varint
 from penstock.runtime.interface import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -189,3 +193,44 @@ def _check_window(front: bytes, bytes_max: int) -> None:
         window = int.from_bytes(front[at : at + width], "little")
     if window > max(_WINDOW_BYTES_MAX, bytes_max):
         raise UnpackedTooLarge(f"zstandard with a window of {window} bytes")
+
+
+class Entry(NamedTuple):
+    """A record and where it lies among the unpacked ones of its batch."""
+
+    start: int
+    end: int
+    offset_delta: int
+    timestamp_delta_ms: int
+    key: memoryview | None
+    is_tombstone: bool
+
+
+def unpacked(batch: Buffer, header: Header, *, bytes_max: int) -> memoryview:
+    """Return the records of a batch as bytes; raises what `unpack` does."""
+    packed = memoryview(batch)[HEADER_BYTES : header.size]
+    codec = header.attributes & COMPRESSION_MASK
+    return unpack(codec, packed, bytes_max=bytes_max) if codec else packed
+
+
+def entries(records: memoryview, count: int) -> Iterator[Entry]:
+    """Iterate over ``count`` records, which must be all there are. Raises `BadBatch`."""
+    position = 0
+    last_delta = -1
+    for _ in range(count):
+        length, at = read_varint(records, position)
+        end = at + length
+        timestamp_delta_ms, at = read_varint(records, at + 1)
+        offset_delta, at = read_varint(records, at)
+        key, at = read_bytes(records, at)
+        value, at = read_bytes(records, at)
+        # A length that leads back would have us read a small batch for ever.
+        if not at < end <= len(records):
+            raise BadBatch("a record does not end where it says")
+        if offset_delta <= last_delta:
+            raise BadBatch(f"offset delta {offset_delta} after {last_delta}")
+        last_delta = offset_delta
+        yield Entry(position, end, offset_delta, timestamp_delta_ms, key, value is None)
+        position = end
+    if position != len(records):
+        raise BadBatch(f"{len(records) - position} bytes after the last record")

@@ -54,7 +54,7 @@ from penstock.core.consumer_group.requests import (
 )
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.streams.offset_store import Kept, Offsets, Place, record_bytes_max, size_of
+from penstock.streams.offset_store import CommittedOffset, Offsets, Place, record_bytes_max, size_of
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
 _TIMER_MS = 1
@@ -174,7 +174,13 @@ class Coordinator:
             raise IllegalGeneration("the group is not known here any more")
 
     async def commit(
-        self, name: str, rows: Mapping[Place, Kept], *, member_id: str, instance_id: str | None, generation: int
+        self,
+        name: str,
+        rows: Mapping[Place, CommittedOffset],
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
     ) -> None:
         """Keep offsets; durable on return. Raises `TooManyOffsets` if they would be too many."""
         for _ in range(_BUSY_MAX):
@@ -193,7 +199,7 @@ class Coordinator:
             raise LogBusy("the disk is behind")
         await self._offsets.durable()
 
-    async def committed(self, name: str) -> Mapping[Place, Kept]:
+    async def committed(self, name: str) -> Mapping[Place, CommittedOffset]:
         found = dict(self._offsets.of(name))
         await self._offsets.durable()
         return found
@@ -369,7 +375,9 @@ class Coordinator:
         return self._runtime.clock.now_ms()
 
 
-def expired(group: Group, offsets: Mapping[Place, Kept], *, now_ms: int, retention_ms: int) -> Iterator[Place]:
+def expired(
+    group: Group, offsets: Mapping[Place, CommittedOffset], *, now_ms: int, retention_ms: int
+) -> Iterator[Place]:
     """Yield the offsets that have had their time."""
     if group.state not in {GroupState.EMPTY, GroupState.STABLE}:
         return

@@ -68,7 +68,7 @@ class UnknownOffsetRecord(Exception):
     """The log of offsets was written by a later version. Nothing was changed."""
 
 
-class Kept(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A committed offset."""
 
     offset: int
@@ -78,7 +78,7 @@ class Kept(NamedTuple):
     expires_at_ms: int | None = None
 
 
-def write_offset(group: str, place: Place, kept: Kept | None) -> Written:
+def write_offset(group: str, place: Place, kept: CommittedOffset | None) -> Written:
     key = _encoder.encode((OFFSET, group, *place))
     return key, None if kept is None else _encoder.encode((VERSION, *kept))
 
@@ -103,8 +103,8 @@ def read_key(key: Buffer) -> tuple[str, Place | None]:
     raise UnknownOffsetRecord(f"the log of offsets has a record of kind {kind!r}")
 
 
-def read_offset(value: Buffer) -> Kept:
-    return Kept(*_fields(value))
+def read_offset(value: Buffer) -> CommittedOffset:
+    return CommittedOffset(*_fields(value))
 
 
 def read_group(value: Buffer) -> GroupRecord:
@@ -176,7 +176,7 @@ class OffsetsSettings:
 
 DEFAULTS = OffsetsSettings()
 T = TypeVar("T")
-_NOTHING: Mapping[Place, Kept] = {}
+_NOTHING: Mapping[Place, CommittedOffset] = {}
 
 
 class Offsets:
@@ -184,7 +184,7 @@ class Offsets:
         self._clock = runtime.clock
         self._log = log
         self._settings = settings
-        self._offsets: dict[str, dict[Place, Kept]] = {}
+        self._offsets: dict[str, dict[Place, CommittedOffset]] = {}
         # As they are written: what a generation is made of changes while the group lives.
         self._generations: dict[str, bytes] = {}
         # Of all groups together.
@@ -218,7 +218,7 @@ class Offsets:
     def groups(self) -> set[str]:
         return {*self._offsets, *self._generations}
 
-    def of(self, group: str) -> Mapping[Place, Kept]:
+    def of(self, group: str) -> Mapping[Place, CommittedOffset]:
         return self._offsets.get(group, _NOTHING)
 
     def generation(self, group: str) -> GroupRecord | None:
@@ -234,7 +234,7 @@ class Offsets:
         """Set room aside for one generation, or raise `LogFull` or `LogBusy`."""
         return self._log.reserve(size_bytes + GROUP_NAME_BYTES_MAX + record.HEADER_BYTES + RECORD_BYTES)
 
-    def commit(self, group: str, rows: Mapping[Place, Kept]) -> None:
+    def commit(self, group: str, rows: Mapping[Place, CommittedOffset]) -> None:
         """Keep offsets; durable only after `durable`. On `LogFull` or `LogBusy` it may have kept the first of them."""
         for part in _parts(list(rows.items())):
             self._append([write_offset(group, place, kept) for place, kept in part], is_freeing=False)
@@ -296,7 +296,7 @@ class Offsets:
             self._log.append(batch, space)
         return len(batch)
 
-    def _set(self, group: str, place: Place, kept: Kept | None) -> None:
+    def _set(self, group: str, place: Place, kept: CommittedOffset | None) -> None:
         rows = self._offsets.setdefault(group, {})
         self.count += (kept is not None) - (place in rows)
         if kept is not None:

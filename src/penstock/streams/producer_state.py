@@ -73,7 +73,7 @@ class Sent(NamedTuple):
     appended_at_ms: int
 
 
-class Known:
+class ProducerState:
     __slots__ = ("epoch", "last_at_ms", "sent")
 
     def __init__(self, epoch: int, last_at_ms: int) -> None:
@@ -85,7 +85,7 @@ class Known:
 class Producers:
     def __init__(self) -> None:
         # In the order in which they were last heard of.
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, ProducerState] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -131,7 +131,7 @@ class Producers:
         producer, epoch = header.producer_id, header.producer_epoch
         known = self._known.pop(producer, None)
         if known is None or known.epoch != epoch:
-            known = Known(epoch, now_ms)
+            known = ProducerState(epoch, now_ms)
         # Popped and put back, it is the last of all.
         self._known[producer] = known
         known.last_at_ms = max(known.last_at_ms, now_ms)
@@ -170,7 +170,7 @@ class Producers:
             raise SnapshotDamaged(f"a snapshot of format {form}")
         producers = cls()
         for producer, epoch, last_at_ms, sent in rows:
-            known = producers._known[producer] = Known(epoch, last_at_ms)
+            known = producers._known[producer] = ProducerState(epoch, last_at_ms)
             known.sent.extend(Sent(*each) for each in sent)
         return offset, producers
 

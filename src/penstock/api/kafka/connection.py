@@ -101,7 +101,7 @@ class ClientSession(Protocol):
         ...
 
     async def answer(self, header: Header, frame: memoryview) -> Parts | None:
-        """Return the body of the answer; None if there is to be none. Raises `Malformed` and `Ended`."""
+        """Return the body of the answer; None if there is to be none. Raises `Malformed` and `ConnectionClosed`."""
         ...
 
     def refuse(self, header: Header, front: memoryview) -> Parts | None:

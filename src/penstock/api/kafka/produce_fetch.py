@@ -27,9 +27,8 @@ from penstock.api.kafka.wire.produce import ProducedPartition, ProducePartition,
 from penstock.broker.access import Caller, Role
 from penstock.broker.topics import Fetched, FetchOne, TooManyFetches, Topics
 from penstock.log.interface import LogBusy
-from penstock.streams.partition import Appended
 from penstock.streams.produce_checks import InvalidRecord
-from penstock.streams.topic import TopicNotFound
+from penstock.streams.topic import Appended, TopicNotFound
 
 _ACKS = (-1, 0, 1)
 # Of one batch.

@@ -1,4 +1,4 @@
-"""One client's side of a conversation: who it is, and each of its requests to the function that answers it.
+"""One client: who it is, and each of its requests to the function that answers it.
 
     open server     every request is from everybody
     server with keys  ApiVersions, SaslHandshake, SaslAuthenticate ──▶ known ──▶ all others

@@ -41,8 +41,7 @@ from penstock.contract.limits import MIB, TOPIC_PARTITIONS_MAX
 from penstock.core.partitioner import partition_of
 from penstock.log.interface import LogBusy
 from penstock.log.record import HEADER_BYTES, LENGTH_FROM, Header, header
-from penstock.streams.partition import Appended
-from penstock.streams.topic import Topic
+from penstock.streams.topic import Appended, Topic
 from penstock.wire import topics as wire
 
 # What is read for one page; at least one batch comes, however large it is.

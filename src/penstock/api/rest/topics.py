@@ -22,8 +22,7 @@ from penstock.broker.access import Role
 from penstock.broker.consumer_groups import GroupNotFound, Lag, assigned_partitions
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.topic_settings import TopicSettings, as_said, from_said
-from penstock.streams.partition import Partition
-from penstock.streams.topic import Topic, TopicExists
+from penstock.streams.topic import Partition, Topic, TopicExists
 from penstock.wire import topics as wire
 
 _read_create = Decoder(wire.CreateTopic)

@@ -27,10 +27,8 @@ from typing import NamedTuple, cast
 
 from penstock.contract.limits import BATCH_BYTES_MAX, MIB
 from penstock.frame import BadFrame
-from penstock.log import marker as markers
 from penstock.log.manifest import NAME, SLOT_BYTES, Manifest, newest
-from penstock.log.marker import MARKER_BYTES
-from penstock.log.record import HEADER_BYTES, BadBatch, Header, check, first_key
+from penstock.log.record import HEADER_BYTES, MARKER_BYTES, BadBatch, Header, check, decode_marker, first_key
 from penstock.log.record import header as read_header
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import BadAt, BadIndex, Index, base_offsets, index_names, markers_from, segment_name, walk
@@ -160,11 +158,11 @@ def _durable_end(folder: Path, file: File, state: Manifest) -> tuple[int, int]:
     while True:
         # From the end back: the last marker knows most.
         found = list(markers_from(file, max(size - back, 0), size, state.log_id))
-        best = max(found, key=lambda each: markers.decode(each[1]).durable_bytes, default=None)
+        best = max(found, key=lambda each: decode_marker(each[1]).durable_bytes, default=None)
         if best is not None or back >= size:
             break
         back *= 4
-    durable = markers.decode(best[1]).durable_bytes if best is not None else 0
+    durable = decode_marker(best[1]).durable_bytes if best is not None else 0
     if best is None or not durable:
         return state.active_offset, 0
     if durable == best[0]:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.log.record import BadBatch, read_varint, varint
-from penstock.streams.record_check import BadRecord, check_records
+from penstock.streams.produce_checks import BadRecord, check_records
 
 Fields = tuple[bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
 

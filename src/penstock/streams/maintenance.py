@@ -17,15 +17,14 @@ from penstock.log.record import header as read_header
 from penstock.log.segment import Segment, first_kept_offset
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
 from penstock.streams import compaction
-from penstock.streams.compaction import ClosedSegment, Order
-from penstock.streams.partition import Partition
-from penstock.streams.topic import Topic
+from penstock.streams.compaction import ClosedSegment, CompactionRequest
+from penstock.streams.topic import Partition, Topic
 from penstock.streams.topic_catalog import PartitionFacts
 from penstock.telemetry import STREAMS_CLEANED, STREAMS_UPKEEP_FAILED
 
 
-class Books(Protocol):
-    """What upkeep needs of whoever has the topics."""
+class TopicRegistry(Protocol):
+    """What maintenance needs of the topic store."""
 
     topics: dict[str, Topic]
 
@@ -40,10 +39,10 @@ class Books(Protocol):
         ...
 
 
-class Upkeep:
-    def __init__(self, runtime: Runtime, books: Books, *, every_ms: int, all_every_ms: int) -> None:
+class Maintenance:
+    def __init__(self, runtime: Runtime, registry: TopicRegistry, *, every_ms: int, all_every_ms: int) -> None:
         self._runtime = runtime
-        self._books = books
+        self._registry = registry
         self._every_ms = every_ms
         self._all_every_ms = all_every_ms
         self._woken: set[Partition] = set()
@@ -87,7 +86,7 @@ class Upkeep:
             is_time_for_all = loop.time() >= all_at
             if is_time_for_all:
                 all_at = loop.time() + self._all_every_ms / 1_000
-            await self._books.watch()
+            await self._registry.watch()
             for topic, index in self._due(is_time_for_all=is_time_for_all):
                 partition = topic.partitions[index]
                 if partition.has_news:
@@ -103,7 +102,7 @@ class Upkeep:
     def _due(self, *, is_time_for_all: bool) -> list[tuple[Topic, int]]:
         return [
             (topic, index)
-            for topic in self._books.topics.values()
+            for topic in self._registry.topics.values()
             for index, partition in enumerate(topic.partitions)
             if is_time_for_all or partition.has_news or partition in self._woken
         ]
@@ -150,15 +149,15 @@ class Upkeep:
     async def clean(self, topic: Topic, index: int) -> None:
         """Clean a compacted partition if enough of it has not been looked at."""
         partition = topic.partitions[index]
-        facts, now_ms = self._books.partition_facts(topic, index), self._runtime.clock.now_ms()
+        facts, now_ms = self._registry.partition_facts(topic, index), self._runtime.clock.now_ms()
         count = old_enough(partition.timed_segments(now_ms)[:-1], now_ms - topic.settings.compaction_lag_ms_min)
         closed = partition.log.segments[:count]
-        if self._books.topics.get(topic.name) is not topic:
+        if self._registry.topics.get(topic.name) is not topic:
             return
         is_due = is_dirty(closed, facts.cleaned_offset, topic.settings.dirty_percent_max)
         if not is_due and not await is_overdue(partition, closed, facts.cleaned_offset, now_ms):
             return
-        order = Order(
+        order = CompactionRequest(
             folder=partition.folder,
             log_id=partition.log.log_id,
             segments=[ClosedSegment(each.base_offset, each.next_offset, each.size_bytes) for each in closed],
@@ -172,17 +171,17 @@ class Upkeep:
                 return
             for each in done.rewritten:
                 await _put_in_place(partition, closed[each.first : each.first + each.count], each)
-        await self._books.cleaned(topic, index, done.cleaned_offset, now_ms)
+        await self._registry.cleaned(topic, index, done.cleaned_offset, now_ms)
         self._note_cleaned(topic, index, closed, partition)
 
-    async def _run_aside(self, order: Order) -> compaction.Cleaning:
+    async def _run_aside(self, order: CompactionRequest) -> compaction.CompactionResult:
         try:
             answer = await self._runtime.aside.run(compaction.clean, msgspec.msgpack.encode(order))
         except BackgroundProcessFailed as error:
             if error.is_disk_failure:
                 self._runtime.halt(str(error))
             raise
-        return msgspec.msgpack.decode(answer, type=compaction.Cleaning)
+        return msgspec.msgpack.decode(answer, type=compaction.CompactionResult)
 
     def _note_cleaned(self, topic: Topic, index: int, before: Sequence[Segment], partition: Partition) -> None:
         after = [each for each in partition.log.segments[:-1] if each.base_offset < before[-1].next_offset]
@@ -215,7 +214,7 @@ async def is_overdue(partition: Partition, closed: Sequence[Segment], cleaned_of
     return bool(fronts) and read_header(fronts[0]).base_timestamp_ms <= now_ms - lag_ms_max
 
 
-async def _put_in_place(partition: Partition, old: Sequence[Segment], each: compaction.Rewritten) -> None:
+async def _put_in_place(partition: Partition, old: Sequence[Segment], each: compaction.RewrittenSegment) -> None:
     log = partition.log
     known = log.segments
     if any(segment not in known for segment in old):

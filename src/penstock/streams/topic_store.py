@@ -29,9 +29,10 @@ from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime
 from penstock.runtime.open_files import OpenFiles
 from penstock.streams import topic_catalog as catalogs
-from penstock.streams.partition import Partition
+from penstock.streams.maintenance import Maintenance
 from penstock.streams.topic import (
     BadTopicName,
+    Partition,
     PartitionsCannotShrink,
     TooManyPartitions,
     Topic,
@@ -40,7 +41,6 @@ from penstock.streams.topic import (
     check_topic_name,
 )
 from penstock.streams.topic_catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
-from penstock.streams.upkeep import Upkeep
 from penstock.telemetry import STREAMS_UPKEEP_FAILED
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Streams:
         self._settings = settings
         self._lock = lock
         self._catalog: Catalog
-        self._upkeep: Upkeep
+        self._maintenance: Maintenance
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         # The names of all topics as metrics would have them, and how many partitions there are.
@@ -119,11 +119,11 @@ class Streams:
         every_ms, all_every_ms = self._settings.upkeep_ms, self._settings.retention_check_ms
         # What is too old is so by this clock, which may be behind that of the system (`timekeeping.py` of the store).
         runtime = replace(self._runtime, clock=clock)
-        self._upkeep = Upkeep(runtime, self, every_ms=every_ms, all_every_ms=all_every_ms)
-        self._upkeep.start()
+        self._maintenance = Maintenance(runtime, self, every_ms=every_ms, all_every_ms=all_every_ms)
+        self._maintenance.start()
 
     async def close(self) -> None:
-        await self._upkeep.stop()
+        await self._maintenance.stop()
         while self._changes:
             await asyncio.wait(self._changes)
         await self._close_partitions()
@@ -281,7 +281,7 @@ class Streams:
             del self._alike[_alike(name)]
             self.partition_count -= len(topic.partitions)
             for partition in topic.partitions:
-                await self._upkeep.let_go(partition)
+                await self._maintenance.let_go(partition)
             await self._discard(topic.partitions)
 
         await self._in_turn(change)
@@ -296,7 +296,7 @@ class Streams:
             if upto > partition.start_offset:
                 await self._catalog.write("trimmed", number=topic.number, partition=index, offset=upto)
                 partition.trimmed_offset = upto
-                self._upkeep.wake(partition)
+                self._maintenance.wake(partition)
             return partition.start_offset
 
         return await self._in_turn(change)
