@@ -13,6 +13,7 @@ from enum import Enum, IntEnum, auto
 from typing import NamedTuple
 
 from penstock.contract.limits import HISTORY_ROWS_MAX
+from penstock.contract.messages import OUTCOMES_TEXT
 
 FRAME_ROW_BITS = HISTORY_ROWS_MAX.bit_length()
 TRANSACTION_ROW_BITS = 24
@@ -119,7 +120,7 @@ HISTORY = (
     ),
     Column("settled_at", "TIMESTAMP", "When it left the queue.", "settled_at_ms", Form.TIME),
     Column("delivery_count", "INT", "How often it was received, in earlier queues too.", "deliveries"),
-    Column("outcome", "STRING", "acked, buried, expired, purged, redriven or deleted.", "ending", Form.OUTCOME),
+    Column("outcome", "STRING", f"{OUTCOMES_TEXT}.", "ending", Form.OUTCOME),
     Column("group", "STRING", "Its group; null if it has none.", "group", Form.WORD),
     Column("error", "STRING", "What its last failure said; null if there was none.", "error", Form.TEXT),
     Column("data", "BINARY", "Its body; null unless its queue keeps full history.", "body"),

@@ -51,5 +51,7 @@ class MessageOutcome(IntEnum):
 
 
 OUTCOMES = tuple(outcome.name.lower() for outcome in MessageOutcome)
+# As a sentence says them.
+OUTCOMES_TEXT = f"{', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}"
 # The same by their numbers; there is none for 0.
 NUMBERED_OUTCOMES = ("", *OUTCOMES)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.contract.limits import REASON_CHARACTERS_MAX
-from penstock.contract.messages import WaitReason
+from penstock.contract.messages import OUTCOMES_TEXT, WaitReason
 from penstock.wire.messages import Group, MessageId, Priority, Seen, State, Text
 from penstock.wire.names import NameOrId
 
@@ -178,7 +178,7 @@ class HistoryRow(Struct, omit_defaults=True, kw_only=True):
     last_received_at: str | None
     settled_at: str
     delivery_count: int
-    outcome: Annotated[str, Meta(description="acked, buried, expired, purged, redriven or deleted")]
+    outcome: Annotated[str, Meta(description=OUTCOMES_TEXT)]
     group: str | None = None
     last_error: str | None = None
     data: Any = UNSET

@@ -23,6 +23,7 @@ from penstock.cli.pipeline.options import (
     pairs_of,
     run_job,
 )
+from penstock.contract.messages import OUTCOMES_TEXT
 
 if TYPE_CHECKING:
     from penstock.pipeline.staging import Target
@@ -136,7 +137,7 @@ ReplayMap = Annotated[
     list[str] | None,
     typer.Option("--map", help="With --topic: key, value, headers or timestamp =EXPRESSION over the history."),
 ]
-Ended = Annotated[list[str] | None, typer.Option(help="acked, buried, expired, purged, …", rich_help_panel=Which)]
+Ended = Annotated[list[str] | None, typer.Option(help=f"{OUTCOMES_TEXT}.", rich_help_panel=Which)]
 Carries = Annotated[list[str] | None, typer.Option(help="NAME=VALUE that it carries.", rich_help_panel=Which)]
 Signature = Annotated[str, typer.Option(help="A signatures.json of triage: what failed so.", rich_help_panel=Which)]
 IdsFile = Annotated[str, typer.Option("--ids", help="A file with an id in each line.", rich_help_panel=Which)]
