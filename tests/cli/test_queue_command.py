@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from penstock.cli.config import complete_queue
-from penstock.cli.key_value_options import complete_setting, settings_said
+from penstock.cli.key_value_options import QUEUE, settings_said
 from penstock.wire.queue_settings import SETTING_NAMES
 from tests.cli.conftest import Run
 
@@ -159,5 +159,5 @@ def test_a_shell_is_offered_the_names_of_queues(run: Run, monkeypatch: pytest.Mo
 
 
 def test_a_shell_is_offered_the_names_of_settings() -> None:
-    assert complete_setting("tiers.") == ["tiers.mode=", "tiers.weights=", "tiers.aging_s=", "tiers.reserve_percent="]
-    assert len(complete_setting("")) == len(SETTING_NAMES)
+    assert QUEUE.complete("tiers.") == ["tiers.mode=", "tiers.weights=", "tiers.aging_s=", "tiers.reserve_percent="]
+    assert len(QUEUE.complete("")) == len(SETTING_NAMES)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli import app
-from penstock.cli.topic import settings_said
+from penstock.cli.key_value_options import TOPIC, settings_said
 from tests.kafka.brokers import Broker
 
 Run = Callable[..., Result]
@@ -95,7 +95,7 @@ def test_a_group_is_shown_with_its_members_and_its_lag(run: Run, topic: str, gro
 
 
 def test_what_was_typed_for_a_topic_is_read_in_the_words_of_the_api() -> None:
-    assert settings_said(["partitions=8", "retention_s=none", "cleanup=compact"]) == {
+    assert settings_said(["partitions=8", "retention_s=none", "cleanup=compact"], TOPIC) == {
         "partitions": 8,
         "retention_s": None,
         "cleanup": "compact",
@@ -105,4 +105,4 @@ def test_what_was_typed_for_a_topic_is_read_in_the_words_of_the_api() -> None:
 @pytest.mark.parametrize("word", ["partitions", "colour=red", "partitions=0", "partitions=many", "cleanup=never"])
 def test_a_setting_of_a_topic_that_cannot_be_is_a_usage_error(word: str) -> None:
     with pytest.raises(typer.BadParameter, match=word.partition("=")[0]):
-        settings_said([word])
+        settings_said([word], TOPIC)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.config import Session, asks_server
-from penstock.cli.output import console, plain, print_json, remark, table
+from penstock.cli.output import table
 
 
 @asks_server
@@ -31,15 +31,10 @@ def activity(
     """
     found = session.client.activity(target=target, actor=actor, action=action, since=since, until=until)
     entries = [entry for entry, _ in zip(found, range(limit), strict=False)]
-    if session.is_json:
-        print_json(entries)
-        return
-    rows = table("at", "actor", "action", "target", "times", "via", "detail", numbers=["times"])
+    rows = []
     for each in entries:
         actor_shown = f"{each.actor} ({each.label})" if each.label else each.actor
         where = f"{each.via} {each.source}".strip()
-        cells = (each.at, actor_shown, each.action, each.target, f"{each.count:,}", where, each.detail)
-        rows.add_row(*(plain(cell) for cell in cells))
-    console.print(rows)
-    if not entries:
-        remark("Nothing that fits is in the audit log.")
+        rows.append((each.at, actor_shown, each.action, each.target, each.count, where, each.detail))
+    shown = table("at", "actor", "action", "target", "times", "via", "detail", numbers=["times"], rows=rows)
+    session.show(entries, shown, empty="Nothing that fits is in the audit log.")

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
+from rich.table import Table
 
-from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, table
+from penstock.cli.output import ExitCode, print_json, refuse, remark, show, table
 from penstock.client import SyncClient
 from penstock.client.errors import ConnectionFailed, DatabaseUnusable, PenstockError, QueueFull, ServerBusy
 from penstock.connect import connect
@@ -41,6 +42,8 @@ Config = Annotated[
     typer.Option("--config", help="The file with settings; by default penstock.toml here.", rich_help_panel="Settings"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+Prefix = Annotated[str, typer.Option(help="Only names that begin so.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def loaded(kind: type[Kind], options: Mapping[str, Any], config: Path | None) -> Loaded[Kind]:
@@ -65,27 +68,19 @@ def config_command(*, config: Config = None, as_json: Json = False) -> None:
     PENSTOCK_PORT=9000 penstock config
     penstock config --config /etc/penstock.toml --json
     """
-    shown = {section: _shown(loaded(kind, {}, config)) for section, kind in SECTIONS.items()}
-    if as_json:
-        print_json(shown)
-        return
-    rows = table("section", "setting", "value", "from")
-    for section, settings in shown.items():
-        for name, each in settings.items():
-            value = str(each["value"])
+    shown: dict[str, dict[str, Any]] = {}
+    rows = []
+    for section, kind in SECTIONS.items():
+        read: Loaded[Any] = loaded(kind, {}, config)
+        shown[section] = {}
+        for name, origin in read.origins.items():
+            value = _presentable(name, getattr(read.settings, name))
+            shown[section][name] = {"value": value, "from": origin}
             # As it is written in a file.
-            value = value.lower() if isinstance(each["value"], bool) else value
-            rows.add_row(section, name, plain(value), plain(each["from"]))
-    console.print(rows)
-    if find_file(config, os.environ, Path()) is None:
+            rows.append((section, name, str(value).lower() if isinstance(value, bool) else str(value), origin))
+    show(shown, table("section", "setting", "value", "from", rows=rows), as_json=as_json)
+    if not as_json and find_file(config, os.environ, Path()) is None:
         remark("There is no penstock.toml here. With one, its sections are [server] and [client].")
-
-
-def _shown(read: Loaded[Any]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"value": _presentable(name, getattr(read.settings, name)), "from": origin}
-        for name, origin in read.origins.items()
-    }
 
 
 def _presentable(name: str, value: object) -> str | int | float | bool:
@@ -159,6 +154,10 @@ class Session:
     client: SyncClient
     is_json: bool
     settings: ClientSettings
+
+    def show(self, value: Any, *shown: str | Table, empty: str = "") -> None:
+        """Print a result, in the form that was asked for."""
+        show(value, *shown, as_json=self.is_json, empty=empty)
 
 
 def with_options(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.config import Session, asks_server, complete_queue
-from penstock.cli.output import ExitCode, console, counted, duration, print_json, progress, remark, say, table
+from penstock.cli.output import ExitCode, counted, duration, print_json, progress, remark, say, table
 from penstock.cli.receive import Containing, Group, look_for, show_seen
 from penstock.cli.send import Priority
 from penstock.client import SyncQueue
@@ -45,16 +45,13 @@ def list_dead(session: Session, name: NoQueue = None) -> None:
     names = {row.queue_id: row.queue_name for row in rows}
     buried_in = {names[row.dlq_id]: row.queue_name for row in rows if row.dlq_id in names}
     dead = [row for row in rows if row.queue_name in buried_in or is_dead_letters(row.queue_name)]
-    if session.is_json:
-        print_json([{"queue": buried_in.get(row.queue_name), "dead_letters": row} for row in dead])
-        return
-    shown = table("queue", "dead letters in", "count", "oldest", numbers=["count", "oldest"])
-    for row in dead:
-        count = f"{row.current_message_count:,}"
-        shown.add_row(buried_in.get(row.queue_name, "-"), row.queue_name, count, duration(row.oldest_age_s))
-    console.print(shown)
-    if not dead:
-        remark("Nothing has been buried.")
+    cells = [
+        (buried_in.get(row.queue_name), row.queue_name, row.current_message_count, duration(row.oldest_age_s))
+        for row in dead
+    ]
+    shown = table("queue", "dead letters in", "count", "oldest", numbers=["count", "oldest"], rows=cells)
+    value = [{"queue": buried_in.get(row.queue_name), "dead_letters": row} for row in dead]
+    session.show(value, shown, empty="Nothing has been buried.")
 
 
 @app.command("show")
@@ -95,7 +92,7 @@ def requeue(
     queue = dead_letters_of(session, name)
     for message_id in message_ids:
         done = queue.requeue(message_id, target_queue=target_queue)
-        print_json(done) if session.is_json else say(f"{done.message_id} went to {done.requeued_to_name}")
+        session.show(done, f"{done.message_id} went to {done.requeued_to_name}")
 
 
 @app.command("redrive")

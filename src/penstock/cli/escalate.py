@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from penstock.cli.config import Session, asks_server
-from penstock.cli.output import ExitCode, console, counted, duration, pairs, plain, print_json, remark, say, table
+from penstock.cli.output import ExitCode, counted, duration, pairs, remark, table
 from penstock.cli.queue import Name
 from penstock.cli.receive import Containing, Group
 from penstock.cli.send import complete_priority
@@ -53,17 +53,12 @@ def escalate(
         until=until,
         lower=lower,
     )
-    if session.is_json:
-        print_json(done)
-    else:
-        say(f"Moved {counted(len(done.moved), 'message')} to {priority.upper()}.")
-        if done.unchanged:
-            where = "less" if lower else "more"
-            remark(f"At {priority.upper()} already, or {where} urgent: {', '.join(done.unchanged)}")
-        if done.not_pending:
-            remark(f"Did not wait any more: {', '.join(done.not_pending)}")
-        if done.unknown:
-            remark(f"Unknown here: {', '.join(done.unknown)}")
+    session.show(done, f"Moved {counted(len(done.moved), 'message')} to {priority.upper()}.")
+    already = f"At {priority.upper()} already, or {'less' if lower else 'more'} urgent"
+    left = {already: done.unchanged, "Did not wait any more": done.not_pending, "Unknown here": done.unknown}
+    for why, ids in left.items():
+        if ids and not session.is_json:
+            remark(f"{why}: {', '.join(ids)}")
     if not done.moved:
         raise typer.Exit(ExitCode.NOTHING)
 
@@ -77,16 +72,9 @@ def escalations(session: Session, name: Name) -> None:
     penstock escalations orders
     """
     found = session.client.queue(name).escalations()
-    if session.is_json:
-        print_json(found)
-        return
-    rows = table("at", "actor", "priority", "messages", "until", "reason", numbers=["messages"])
-    for each in found:
-        count = f"{len(each.message_ids):,}"
-        rows.add_row(each.at, plain(each.actor), each.priority, count, each.until or "-", plain(each.reason))
-    console.print(rows)
-    if not found:
-        remark(f"Nothing in {name} was escalated.")
+    rows = [(each.at, each.actor, each.priority, len(each.message_ids), each.until, each.reason) for each in found]
+    shown = table("at", "actor", "priority", "messages", "until", "reason", numbers=["messages"], rows=rows)
+    session.show(found, shown, empty=f"Nothing in {name} was escalated.")
 
 
 @asks_server
@@ -102,12 +90,8 @@ def explain(
     penstock explain orders 4k2m9x
     """
     found = session.client.queue(name).explain(message_id)
-    if session.is_json:
-        print_json(found)
-        return
-    say(found.reason)
-    rows: list[tuple[str, str]] = []
+    rows = {}
     for field, value in msgspec.to_builtins(found).items():
         if field != "reason" and value is not None:
-            rows.append((field, duration(value) if field == "worst_wait_s" else str(value)))
-    console.print(pairs(rows))
+            rows[field] = duration(value) if field == "worst_wait_s" else str(value)
+    session.show(found, found.reason, pairs(rows))

@@ -8,7 +8,7 @@ made from the table of them.
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -57,16 +57,20 @@ def print_json(value: Any, *, is_error: bool = False) -> None:
     typer.echo(msgspec.json.encode(value).decode(), err=is_error)
 
 
-class _Table(Table):
-    """A table whose cells cannot move the cursor, whatever a server said they are."""
+def show(value: Any, *shown: str | Table, as_json: bool, empty: str = "") -> None:
+    """Print a result: as one line of JSON, or as what people are shown. ``empty`` says that there is none."""
+    if as_json:
+        print_json(value)
+        return
+    for each in shown:
+        say(each) if isinstance(each, str) else console.print(each)
+    if not value:
+        remark(empty)
 
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*(harmless(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
-
-def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    """Return an empty table; ``numbers`` names the columns that stand to the right, and are never folded."""
-    made = _Table(box=None, pad_edge=False, header_style="bold")
+def table(*columns: str, numbers: Iterable[str] = (), rows: Iterable[Iterable[object]] = ()) -> Table:
+    """Return a table; ``numbers`` names the columns that stand to the right, and are never folded."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
     right = set(numbers)
     for column in columns:
         is_number = column in right
@@ -77,17 +81,33 @@ def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
             no_wrap=is_number,
             min_width=len(column) if is_number else None,
         )
+    for row in rows:
+        made.add_row(*(plain(f"{cell:,}" if isinstance(cell, int) else _word(cell)) for cell in row))
     return made
 
 
-def pairs(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return a table of names and values, for one thing with many sides."""
+def pairs(values: Mapping[str, object]) -> Table:
+    """Return a table of names and values, for one thing with many sides. The names in a part begin with its own."""
     made = Table(box=None, pad_edge=False, show_header=False)
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
-    for name, value in rows:
-        made.add_row(escape(name), plain(value))
+    parts: list[tuple[str, object]] = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            parts += [(f"{name}.{each}", setting) for each, setting in value.items()]
+        else:
+            made.add_row(escape(name), plain(_word(value)))
+    for name, value in parts:
+        made.add_row(escape(name), plain(_word(value)))
     return made
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(f"{each:g}" for each in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
 def plain(text: str) -> Text:
@@ -177,6 +197,12 @@ class ExitCode(IntEnum):
     BAD_SETTINGS = 78
     # Interrupted with Ctrl-C.
     INTERRUPTED = 130
+
+
+def confirm(question: str) -> None:
+    """Ask on standard error, and end the command after a no."""
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def refuse(sentence: str, ending: ExitCode = ExitCode.USAGE) -> NoReturn:

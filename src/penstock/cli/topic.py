@@ -3,26 +3,30 @@
 `penstock group`: the consumer groups of topics, their offsets and their lag.
 """
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 import typer
+from rich.table import Table
 
-from penstock.cli.config import Session, asks_server
-from penstock.cli.output import ExitCode, console, counted, pairs, plain, print_json, remark, say, table
-from penstock.wire.topics import GroupView, RecordView, TopicSettings, TopicView
-from penstock.wire.words import rule_of
+from penstock.cli.config import Prefix, Session, Yes, asks_server
+from penstock.cli.key_value_options import TOPIC, WITH_SETTINGS, changes_said, settings_said
+from penstock.cli.output import confirm, counted, pairs, remark, table
+from penstock.wire.topics import GroupView, RecordView, TopicView
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, browse and produce records.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of a topic.")]
 Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[SETTING=VALUE]…", help="What to set, in the words of the API.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[SETTING=VALUE]…", help="What to set, in the words of the API.", autocompletion=TOPIC.complete
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-@app.command("create")
+@app.command("create", context_settings=WITH_SETTINGS)
 @asks_server
 def create(session: Session, name: Name, words: Words = None) -> None:
     """Make a topic. The same again with equal settings changes nothing.
@@ -36,14 +40,12 @@ def create(session: Session, name: Name, words: Words = None) -> None:
     penstock topic create events partitions=8 retention_s=86400
     penstock topic create prices cleanup=compact
     """
-    _print_view(session, session.client.create_topic(name, **settings_said(words or [])))
+    _print_view(session, session.client.create_topic(name, **settings_said(words or [], TOPIC)))
 
 
 @app.command("list")
 @asks_server
-def list_topics(
-    session: Session, *, prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = ""
-) -> None:
+def list_topics(session: Session, *, prefix: Prefix = "") -> None:
     """List the topics and how much is in them.
 
     [bold]Examples:[/]
@@ -52,20 +54,10 @@ def list_topics(
     penstock topic list --prefix events --json
     """
     rows = list(session.client.topics(prefix))
-    if session.is_json:
-        print_json(rows)
-        return
-    shown = table("topic", *_COUNTS, numbers=_COUNTS)
-    for row in rows:
-        shown.add_row(
-            row.topic_name, *(f"{count:,}" for count in (row.partition_count, row.record_count, row.size_bytes))
-        )
-    console.print(shown)
-    if not rows:
-        remark("There are no topics here. Make one with: penstock topic create events")
-
-
-_COUNTS = ("partitions", "records", "bytes")
+    cells = [(row.topic_name, row.partition_count, row.record_count, row.size_bytes) for row in rows]
+    numbers = ("partitions", "records", "bytes")
+    shown = table("topic", *numbers, numbers=numbers, rows=cells)
+    session.show(rows, shown, empty="There are no topics here. Make one with: penstock topic create events")
 
 
 @app.command("show")
@@ -81,7 +73,7 @@ def show(session: Session, name: Name) -> None:
     _print_view(session, session.client.topic(name).describe())
 
 
-@app.command("update")
+@app.command("update", context_settings=WITH_SETTINGS)
 @asks_server
 def update(session: Session, name: Name, words: Words = None) -> None:
     """Change settings of a topic while it is in use. What is not named stays as it is.
@@ -91,10 +83,7 @@ def update(session: Session, name: Name, words: Words = None) -> None:
     penstock topic update events retention_s=3600
     penstock topic update events partitions=16
     """
-    said = settings_said(words or [])
-    if not said:
-        raise typer.BadParameter("say what to set, as in retention_s=3600")
-    _print_view(session, session.client.topic(name).update(**said))
+    _print_view(session, session.client.topic(name).update(**changes_said(words or [], TOPIC)))
 
 
 @app.command("delete")
@@ -109,11 +98,9 @@ def delete(session: Session, name: Name, *, yes: Yes = False) -> None:
     """
     topic = session.client.topic(name)
     if not yes:
-        question = f"Delete {name} and {counted(topic.describe().record_count, 'record')} in it for good?"
-        if not typer.confirm(question, err=True):
-            raise typer.Exit(ExitCode.NOTHING)
+        confirm(f"Delete {name} and {counted(topic.describe().record_count, 'record')} in it for good?")
     topic.delete()
-    print_json({"topic_name": name}) if session.is_json else say(f"Deleted {name}.")
+    session.show({"topic_name": name}, f"Deleted {name}.")
 
 
 @app.command("browse")
@@ -136,14 +123,9 @@ def browse(
     penstock topic browse events --since 2026-11-16T09:00:00Z --json
     """
     page = session.client.topic(name).browse(partition=partition, offset=offset, since=since, limit=limit)
-    if session.is_json:
-        print_json(page)
-        return
-    shown = table("offset", "time", "key", "value", numbers=("offset",))
-    for row in page.records:
-        shown.add_row(f"{row.offset}", row.timestamp, plain(_text(row, "key")), plain(_text(row, "value")))
-    console.print(shown)
-    if not page.records:
+    cells = [(f"{row.offset}", row.timestamp, _text(row, "key"), _text(row, "value")) for row in page.records]
+    session.show(page, table("offset", "time", "key", "value", numbers=("offset",), rows=cells))
+    if not page.records and not session.is_json:
         remark(
             f"Nothing is there: partition {partition} has offsets from {page.start_offset} to {page.high_watermark}."
         )
@@ -167,54 +149,15 @@ def produce(
     penstock topic produce events one two --record-key orders
     """
     rows = session.client.topic(name).add(list(values), key=record_key, partition=partition)
-    if session.is_json:
-        print_json(rows)
-        return
-    for row in rows:
-        say(f"partition {row.partition}, offset {row.offset}")
-
-
-def settings_said(words: list[str]) -> dict[str, Any]:
-    """Return what `name=value` words say, as the SDK takes it; one that cannot be is a usage error.
-
-    >>> settings_said(["partitions=8", "retention_s=none", "cleanup=compact"])
-    {'partitions': 8, 'retention_s': None, 'cleanup': 'compact'}
-    """
-    said: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or name not in TopicSettings.__struct_fields__:
-            known = ", ".join(TopicSettings.__struct_fields__)
-            raise typer.BadParameter(f"{word!r} is not a setting; there are {known}, as in partitions=8")
-        value = None if text in {"", "none", "null"} else text
-        try:
-            found = msgspec.convert({name: value}, TopicSettings, strict=False)
-        except msgspec.ValidationError as error:
-            raise typer.BadParameter(f"{name} cannot be {text!r}: {rule_of(str(error)).words}") from None
-        said[name] = getattr(found, name)
-    return said
+    session.show(rows, *(f"partition {row.partition}, offset {row.offset}" for row in rows))
 
 
 def _print_view(session: Session, view: TopicView) -> None:
-    if session.is_json:
-        print_json(view)
-        return
     said = msgspec.to_builtins(view)
-    console.print(pairs([(name, _word(value)) for name, value in said.items() if name != "partitions"]))
-    shown = table(*_PARTITION_COLUMNS, numbers=_PARTITION_COLUMNS)
-    for each in view.partitions:
-        shown.add_row(
-            *(f"{number:,}" for number in (each.partition, each.start_offset, each.high_watermark, each.size_bytes))
-        )
-    console.print()
-    console.print(shown)
-
-
-_PARTITION_COLUMNS = ("partition", "start", "end", "bytes")
-
-
-def _word(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+    del said["partitions"]
+    cells = [(each.partition, each.start_offset, each.high_watermark, each.size_bytes) for each in view.partitions]
+    columns = ("partition", "start", "end", "bytes")
+    session.show(view, pairs(said), "", table(*columns, numbers=columns, rows=cells))
 
 
 def _text(row: RecordView, side: str) -> str:
@@ -229,9 +172,7 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a c
 
 @group_app.command("list")
 @asks_server
-def list_groups(
-    session: Session, *, prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = ""
-) -> None:
+def list_groups(session: Session, *, prefix: Prefix = "") -> None:
     """List the consumer groups: their state, their members, and how far behind they are.
 
     [bold]Examples:[/]
@@ -240,15 +181,9 @@ def list_groups(
     penstock group list --json
     """
     rows = list(session.client.groups(prefix))
-    if session.is_json:
-        print_json(rows)
-        return
-    shown = table("group", "state", "members", "lag", numbers=("members", "lag"))
-    for row in rows:
-        shown.add_row(plain(row.group_name), row.state, f"{row.member_count:,}", f"{row.lag:,}")
-    console.print(shown)
-    if not rows:
-        remark("There are no groups here. A consumer makes one when it joins or commits.")
+    cells = [(row.group_name, row.state, row.member_count, row.lag) for row in rows]
+    shown = table("group", "state", "members", "lag", numbers=("members", "lag"), rows=cells)
+    session.show(rows, shown, empty="There are no groups here. A consumer makes one when it joins or commits.")
 
 
 @group_app.command("show")
@@ -262,14 +197,12 @@ def show_group(session: Session, name: GroupName) -> None:
     penstock group show billing --json
     """
     view = session.client.group(name)
-    print_json(view) if session.is_json else _print_group(view)
+    session.show(view, *_group_tables(view))
 
 
 @group_app.command("delete")
 @asks_server
-def delete_group(
-    session: Session, name: GroupName, *, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
-) -> None:
+def delete_group(session: Session, name: GroupName, *, yes: Yes = False) -> None:
     """Forget a group that has no members, and how far it has come. It asks first.
 
     Members that join it afterwards begin as a new group does.
@@ -278,37 +211,38 @@ def delete_group(
 
     penstock group delete billing --yes
     """
-    if not yes and not typer.confirm(f"Forget how far {name} has come?", err=True):
-        raise typer.Exit(ExitCode.NOTHING)
+    if not yes:
+        confirm(f"Forget how far {name} has come?")
     session.client.delete_group(name)
-    print_json({"group_name": name}) if session.is_json else say(f"Deleted {name}.")
+    session.show({"group_name": name}, f"Deleted {name}.")
 
 
-def _print_group(view: GroupView) -> None:
-    facts = {
-        "group": view.group_name,
-        "state": view.state,
-        "protocol": view.protocol or "-",
-        "generation": str(view.generation),
-        "lag": f"{view.lag:,}",
-    }
-    console.print(pairs(facts.items()))
+def _group_tables(view: GroupView) -> Iterator[str | Table]:
+    yield pairs(
+        {
+            "group": view.group_name,
+            "state": view.state,
+            "protocol": view.protocol or None,
+            "generation": view.generation,
+            "lag": f"{view.lag:,}",
+        }
+    )
     if view.members:
-        members = table("member", "client", "host", "partitions")
-        for each in view.members:
-            assigned = ", ".join(f"{place.topic_name}/{place.partition}" for place in each.assigned)
-            members.add_row(plain(each.member_id), plain(each.client_id), plain(each.host), plain(assigned or "-"))
-        console.print()
-        console.print(members)
-    if view.partitions:
-        console.print()
-        shown = table("topic", *_OFFSETS, numbers=_OFFSETS)
-        for row in view.partitions:
-            offsets = (row.committed, row.high_watermark, row.lag)
-            shown.add_row(
-                plain(row.topic_name), f"{row.partition}", *("-" if each is None else f"{each:,}" for each in offsets)
+        members = [
+            (
+                each.member_id,
+                each.client_id,
+                each.host,
+                ", ".join(f"{at.topic_name}/{at.partition}" for at in each.assigned) or None,
             )
-        console.print(shown)
-
-
-_OFFSETS = ("partition", "committed", "end", "lag")
+            for each in view.members
+        ]
+        yield ""
+        yield table("member", "client", "host", "partitions", rows=members)
+    if view.partitions:
+        offsets = [
+            (row.topic_name, row.partition, row.committed, row.high_watermark, row.lag) for row in view.partitions
+        ]
+        numbers = ("partition", "committed", "end", "lag")
+        yield ""
+        yield table("topic", *numbers, numbers=numbers, rows=offsets)
