@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import counted, errors, print_json, refuse, say
+from penstock.cli.output import counted, errors, refuse, show
 
 if TYPE_CHECKING:
     from penstock.log.backup import Copied, Folder
@@ -46,10 +46,8 @@ def backup_command(
         refuse(str(error))
     except (LogCorrupted, UnknownFact, UnknownOffsetRecord) as error:
         refuse(str(error))
-    if as_json:
-        print_json({"target": str(target), "segments": done.segments, "size_bytes": done.size_bytes})
-    else:
-        say(f"Copied {counted(done.segments, 'segment')}, {done.size_bytes:,} bytes, to {target}")
+    value = {"target": str(target), "segments": done.segments, "size_bytes": done.size_bytes}
+    show(value, f"Copied {counted(done.segments, 'segment')}, {done.size_bytes:,} bytes, to {target}", as_json=as_json)
 
 
 def _copy_with_progress(source: Path, copy: Path) -> "Copied":

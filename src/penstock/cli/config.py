@@ -31,6 +31,7 @@ from penstock.settings import (
     ClientSettings,
     Kind,
     Loaded,
+    ServerSettings,
     find_file,
     is_postgres,
     load,
@@ -154,6 +155,18 @@ class Session:
     client: SyncClient
     is_json: bool
     settings: ClientSettings
+
+    def show(self, value: Any, *shown: str | Table, empty: str = "") -> None:
+        """Print a result, in the form that was asked for."""
+        show(value, *shown, as_json=self.is_json, empty=empty)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSession:
+    """What a command works with that asks no server: the settings of one, and how it prints."""
+
+    settings: ServerSettings
+    is_json: bool
 
     def show(self, value: Any, *shown: str | Table, empty: str = "") -> None:
         """Print a result, in the form that was asked for."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.config import Config, Json
-from penstock.cli.migrate import Schema, Store, database_settings, databases, run_on
-from penstock.cli.output import ExitCode, console, counted, print_json, say, table
+from penstock.cli.config import LocalSession, Yes
+from penstock.cli.migrate import asks_database, databases, run_on
+from penstock.cli.output import confirm, console, counted, print_json, say, table
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings
 
@@ -38,14 +38,8 @@ FolderBeforeDrop = Annotated[
 
 
 @app.command("list")
-def list_periods(
-    *,
-    before: Before = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+@asks_database
+def list_periods(session: LocalSession, *, before: Before = None) -> None:
     """List the periods of the history, and which of them can be dropped.
 
     Every settled message has a row in the history. The history is kept in periods, a
@@ -58,19 +52,12 @@ def list_periods(
     penstock history list --store postgresql://penstock@db.example.com/shop
     penstock history list --store postgresql://penstock@db.example.com/shop --before 2026-01-01
     """
-    _run(database_settings(store, postgres_schema, config), before, as_json=as_json)
+    _run(session, before)
 
 
 @app.command("export")
-def export_periods(
-    folder: Folder,
-    *,
-    before: Before = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+@asks_database
+def export_periods(session: LocalSession, folder: Folder, *, before: Before = None) -> None:
     """Write the periods that can be dropped to CSV files.
 
     `COPY … FROM` reads them. For Parquet, see penstock pipeline archive.
@@ -79,19 +66,17 @@ def export_periods(
 
     penstock history export ./old --store postgresql://penstock@db.example.com/shop --before 2026-01-01
     """
-    _run(database_settings(store, postgres_schema, config), before, folder=folder, as_json=as_json)
+    _run(session, before, folder=folder)
 
 
 @app.command("drop")
+@asks_database
 def drop_periods(
+    session: LocalSession,
     *,
     before: Before = None,
     export: FolderBeforeDrop = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
+    yes: Yes = False,
 ) -> None:
     """Drop old periods of the history, with all rows in them. It asks first.
 
@@ -100,27 +85,22 @@ def drop_periods(
     penstock history drop --store postgresql://penstock@db.example.com/shop --before 2026-01-01
     penstock history drop --store postgresql://penstock@db.example.com/shop --before 2026-01-01 --export ./old --yes
     """
-    settings = database_settings(store, postgres_schema, config)
     limit = "that can be dropped" if before is None else f"settled before {before:%Y-%m-%d}"
-    if not yes and not typer.confirm(f"Drop the history {limit} for good?", err=True):
-        raise typer.Exit(ExitCode.NOTHING)
-    _run(settings, before, folder=export, is_dropped=True, as_json=as_json)
+    if not yes:
+        confirm(f"Drop the history {limit} for good?")
+    _run(session, before, folder=export, is_dropped=True)
 
 
 def _run(
-    settings: ServerSettings,
-    before: datetime | None,
-    *,
-    folder: Path | None = None,
-    is_dropped: bool = False,
-    as_json: bool,
+    session: LocalSession, before: datetime | None, *, folder: Path | None = None, is_dropped: bool = False
 ) -> None:
+    settings = session.settings
     before_ms = int((before or datetime.now(UTC)).replace(tzinfo=UTC).timestamp() * 1_000)
     found = {
         patterns: run_on(one, _found(one, before_ms, _folder(folder, place, settings), is_dropped=is_dropped))
         for place, (patterns, one) in enumerate(databases(settings).items(), 1)
     }
-    if as_json:
+    if session.is_json:
         rows = [
             _row(period, period in chosen, patterns if is_map(settings.store) else None)
             for patterns, (periods, chosen) in found.items()
@@ -133,34 +113,24 @@ def _run(
         if is_map(settings.store):
             say(f"The database of {patterns}:")
         _show(periods, chosen, is_dropped=is_dropped)
-    _say_retention(settings)
-
-
-def _show(periods: list["Period"], chosen: list["Period"], *, is_dropped: bool) -> None:
-    rows = table("period", "rows", "MB", "from", "to", "can go")
-    for period in periods:
-        row = _row(period, period in chosen)
-        size = f"{period.size_bytes / 1e6:,.1f}"
-        may_go = _standing(period, can_go=row["can_go"])
-        rows.add_row(row["table"], f"{row['rows']:,}", size, row["from"] or "", row["to"] or "", may_go)
-    console.print(rows)
-    verb = "Dropped" if is_dropped else "Can go:"
-    size_mb = sum(period.size_bytes for period in chosen) / 1e6
-    say(f"{verb} {counted(len(chosen), 'period')}, {size_mb:,.1f} MB")
-
-
-def _standing(period: "Period", *, can_go: bool) -> str:
-    if period.is_detached:
-        return "detached"
-    return "is written" if period.is_written else "yes" if can_go else ""
-
-
-def _say_retention(settings: ServerSettings) -> None:
-    """Say what a server with these settings does by itself."""
     if settings.postgres_history_retention_s:
+        # What a server with these settings does by itself.
         days = settings.postgres_history_retention_s / 86_400
         verb = "drops" if settings.postgres_history_drops else "detaches"
         say(f"A server with these settings {verb} periods whose messages were all settled more than {days:g} days ago")
+
+
+def _show(periods: list["Period"], chosen: list["Period"], *, is_dropped: bool) -> None:
+    rows = []
+    for period in periods:
+        state = "detached" if period.is_detached else "is written" if period.is_written else ""
+        may_go = state or ("yes" if period in chosen else "")
+        first, last = _instant(period.first_at_ms) or "", _instant(period.last_at_ms) or ""
+        rows.append((period.table, period.rows, f"{period.size_bytes / 1e6:,.1f}", first, last, may_go))
+    console.print(table("period", "rows", "MB", "from", "to", "can go", rows=rows))
+    verb = "Dropped" if is_dropped else "Can go:"
+    size_mb = sum(period.size_bytes for period in chosen) / 1e6
+    say(f"{verb} {counted(len(chosen), 'period')}, {size_mb:,.1f} MB")
 
 
 def _row(period: "Period", can_go: bool, database: str | None = None) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import getpass
 import re
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -20,9 +21,9 @@ from penstock.broker import keyring as changes
 from penstock.broker.access import KEY_TEXT, BadGrant, Grant, Key, Role, sqs_access_key_id
 from penstock.broker.api_keys import change_file, read_keyring, reset_file
 from penstock.broker.keyring import Change, KeyExists, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
-from penstock.cli.config import Config, Json, loaded
+from penstock.cli.config import Config, Json, LocalSession, loaded, with_options
 from penstock.cli.migrate import run_on
-from penstock.cli.output import ExitCode, console, plain, print_json, refuse, remark, say, table
+from penstock.cli.output import ExitCode, print_json, refuse, remark, say, show, table
 from penstock.settings import ServerSettings, without_password
 from penstock.store_factory import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 
@@ -65,6 +66,22 @@ Text = Annotated[
 ]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `penstock key list` shows it.")]
 
+
+@contextmanager
+def asking_keys(
+    *,
+    data: Data = None,
+    store: Store = None,
+    postgres_schema: Schema = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> Iterator[LocalSession]:
+    options = {"data": data, "store": store, "postgres_schema": postgres_schema}
+    yield LocalSession(loaded(ServerSettings, options, config).settings, as_json)
+
+
+asks_keys = with_options(asking_keys)
+
 _SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -79,7 +96,9 @@ class RoleName(Enum):
 
 
 @app.command("create")
+@asks_keys
 def create(
+    session: LocalSession,
     *,
     name: Annotated[str, typer.Option(help="Whose key it is; only people read this.")],
     role: Annotated[RoleName, typer.Option(help="What its holder may do.")],
@@ -90,11 +109,6 @@ def create(
     bytes_per_s: BytesPerS = None,
     sqs: Sqs = False,
     text: Text = None,
-    data: Data = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Make a key and print it, this one time.
 
@@ -117,7 +131,6 @@ def create(
     export PENSTOCK_KEY=$(penstock key create --name me --role admin)
     PENSTOCK_NEW_KEY=$(cat secrets/admin_key) penstock key create --name ops --role admin
     """
-    settings = _settings(data, store, postgres_schema, config)
     now = datetime.now(UTC)
     limits = {"queues_max": queues_max, "requests_per_s": requests_per_s, "bytes_per_s": bytes_per_s}
     ends_at_ms = None if expires_in is None else _ms(now) + span_ms("--expires-in", expires_in)
@@ -126,14 +139,14 @@ def create(
         refuse("--text is no key; it must be what `penstock key generate` prints")
     try:
         done = _change(
-            settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now), text=text or "")
+            session.settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now), text=text or "")
         )
     except KeyExists as error:
         if not error.is_same:
             refuse(str(error), ExitCode.CONFLICT)
         say(f"{error}; nothing was changed")
     else:
-        _show_new(done, as_json=as_json, is_drawn=text is None)
+        _show_new(session, done, is_drawn=text is None)
 
 
 @app.command("generate")
@@ -148,17 +161,13 @@ def generate(*, as_json: Json = False) -> None:
     penstock key generate > secrets/admin_key
     """
     text = changes.new_text(secrets.token_hex(6))
-    print_json({"key": text}) if as_json else say(text)
+    show({"key": text}, text, as_json=as_json)
 
 
 @app.command("list")
+@asks_keys
 def list_keys(
-    *,
-    data: Data = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
+    session: LocalSession,
 ) -> None:
     """List the keys, without their secrets.
 
@@ -168,34 +177,30 @@ def list_keys(
     penstock key list --data /var/lib/penstock --json
     penstock key list --store postgresql://db.example.com/shop
     """
-    settings = _settings(data, store, postgres_schema, config)
-    keys = _read(settings)
-    if as_json:
-        print_json([_shown(key) for key in keys])
-        return
-    now_ms = _ms(datetime.now(UTC))
-    rows = table("id", "name", "may", "queues max", "created", "expires", "ends with", numbers=["queues max"])
+    keys, now_ms, rows = _read(session.settings), _ms(datetime.now(UTC)), []
     for key in keys:
         grants = ", ".join(f"{grant.role.name.lower()} {grant.pattern}" for grant in key.grants)
-        limit = "-" if key.queues_max is None else f"{key.queues_max:,}"
-        rows.add_row(key.id, plain(key.name), grants, limit, key.created_at, _end(key, now_ms), f"…{key.ending}")
-    console.print(rows)
-    if not keys:
-        remark(f"There are no keys in {_place(settings)}. Make one with: penstock key create --name admin --role admin")
+        ends_at = None if key.expires_at_ms is None else _instant_of(key.expires_at_ms)
+        ends_at = "expired" if key.expires_at_ms is not None and key.expires_at_ms <= now_ms else ends_at
+        rows.append((key.id, key.name, grants, key.queues_max, key.created_at, ends_at, f"…{key.ending}"))
+    columns = ("id", "name", "may", "queues max", "created", "expires", "ends with")
+    session.show(
+        [_shown(key) for key in keys],
+        table(*columns, numbers=["queues max"], rows=rows),
+        empty=f"There are no keys in {_place(session.settings)}. Make one with: penstock key create --name admin "
+        "--role admin",
+    )
 
 
 @app.command("rotate")
+@asks_keys
 def rotate(
+    session: LocalSession,
     key_id: KeyId,
     *,
     keep_old_for: Annotated[
         str, typer.Option(help="For how long the old secret stays good beside the new one; 0s ends it at once.")
     ] = "1h",
-    data: Data = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Give a key another secret, and print the key, this one time.
 
@@ -207,22 +212,17 @@ def rotate(
     penstock key rotate 1f2e3d4c5b6a
     penstock key rotate 1f2e3d4c5b6a --keep-old-for 7d
     """
-    settings = _settings(data, store, postgres_schema, config)
     keep_ms = span_ms("--keep-old-for", keep_old_for)
     now_ms = _ms(datetime.now(UTC))
-    done = _change(settings, lambda keyring: changes.rotate(keyring, key_id, keep_ms=keep_ms, now_ms=now_ms))
-    _show_new(done, as_json=as_json)
+    done = _change(session.settings, lambda keyring: changes.rotate(keyring, key_id, keep_ms=keep_ms, now_ms=now_ms))
+    _show_new(session, done)
 
 
 @app.command("revoke")
+@asks_keys
 def revoke(
+    session: LocalSession,
     key_id: KeyId,
-    *,
-    data: Data = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Take a key away. Running servers refuse it within a second or two, also those who wait with it.
 
@@ -232,20 +232,16 @@ def revoke(
 
     penstock key revoke 1f2e3d4c5b6a
     """
-    settings = _settings(data, store, postgres_schema, config)
-    key = _change(settings, lambda keyring: changes.revoke(keyring, key_id)).key
-    print_json(_shown(key)) if as_json else say(f"Revoked the key {key.id} of {key.name}.")
+    key = _change(session.settings, lambda keyring: changes.revoke(keyring, key_id)).key
+    session.show(_shown(key), f"Revoked the key {key.id} of {key.name}.")
 
 
 @app.command("reset")
+@asks_keys
 def reset(
+    session: LocalSession,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    data: Data = None,
-    store: Store = None,
-    postgres_schema: Schema = None,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Forget all keys, and that there ever were any.
 
@@ -257,7 +253,7 @@ def reset(
 
     penstock key reset --yes
     """
-    settings = _settings(data, store, postgres_schema, config)
+    settings = session.settings
     if not yes:
         refuse(f"This forgets all keys in {_place(settings)}, for good. If that is meant, say --yes.")
     try:
@@ -268,10 +264,8 @@ def reset(
             _write_down(settings, None)
     except OSError as error:
         refuse(str(error), ExitCode.STORAGE_FAILED)
-    if as_json:
-        print_json({"had_keys": had_keys})
-    else:
-        say(f"There are no keys in {_place(settings)} any more." if had_keys else "There have been no keys.")
+    said = f"There are no keys in {_place(settings)} any more." if had_keys else "There have been no keys."
+    session.show({"had_keys": had_keys}, said)
 
 
 def _wanted(name: str, role: RoleName, patterns: list[str], **limits: Any) -> NewKey:
@@ -280,11 +274,6 @@ def _wanted(name: str, role: RoleName, patterns: list[str], **limits: Any) -> Ne
         return NewKey(name=name, grants=grants, **limits)
     except (BadGrant, ValueError) as error:
         refuse(str(error))
-
-
-def _settings(data: Path | None, store: str | None, schema: str | None, config: Path | None) -> ServerSettings:
-    options = {"data": data, "store": store, "postgres_schema": schema}
-    return loaded(ServerSettings, options, config).settings
 
 
 def _change(settings: ServerSettings, change: Callable[[Keyring | None], Change]) -> Change:
@@ -335,8 +324,8 @@ def _place(settings: ServerSettings) -> str:
     return without_password(settings.routes[0].url) if settings.is_on_postgres else str(settings.data)
 
 
-def _show_new(done: Change, *, as_json: bool, is_drawn: bool = True) -> None:
-    if as_json:
+def _show_new(session: LocalSession, done: Change, *, is_drawn: bool = True) -> None:
+    if session.is_json:
         pair = {"aws_access_key_id": sqs_access_key_id(done.key.id), "aws_secret_access_key": done.key.sqs_secret}
         print_json(
             {**_shown(done.key), **({"key": done.text} if is_drawn else {}), **(pair if done.key.sqs_secret else {})}
@@ -367,12 +356,6 @@ def _shown(key: Key) -> dict[str, Any]:
         "old_secret_until": None if key.former is None else _instant_of(key.former.ends_at_ms),
         "ending": key.ending,
     }
-
-
-def _end(key: Key, now_ms: int) -> str:
-    if key.expires_at_ms is None:
-        return "-"
-    return "expired" if key.expires_at_ms <= now_ms else _instant_of(key.expires_at_ms)
 
 
 def span_ms(option: str, text: str) -> int:

@@ -1,12 +1,14 @@
 """`penstock migrate`: makes the schema of a store in PostgreSQL, or brings it up to date."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.config import Config, Json, loaded
+from penstock.cli.config import Config, Json, LocalSession, loaded, with_options
 from penstock.cli.output import ExitCode, counted, print_json, refuse, say
 from penstock.core.routes import is_map
 from penstock.settings import ServerSettings, without_password
@@ -18,13 +20,25 @@ Store = Annotated[
 Schema = Annotated[str | None, typer.Option(help="The schema that everything is in.")]
 
 
+@contextmanager
+def asking_database(
+    *, store: Store = None, postgres_schema: Schema = None, config: Config = None, as_json: Json = False
+) -> Iterator[LocalSession]:
+    """Yield settings that name a database, or end the command."""
+    settings = loaded(ServerSettings, {"store": store, "postgres_schema": postgres_schema}, config).settings
+    if not settings.is_on_postgres:
+        refuse("Say which database: --store postgresql://…, or store in penstock.toml.", ExitCode.BAD_SETTINGS)
+    yield LocalSession(settings, as_json)
+
+
+asks_database = with_options(asking_database)
+
+
+@asks_database
 def migrate_command(
+    session: LocalSession,
     *,
-    store: Store = None,
-    postgres_schema: Schema = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the SQL that is left to run, and run nothing.")] = False,
-    config: Config = None,
-    as_json: Json = False,
 ) -> None:
     """Bring the schema of a store in PostgreSQL up to date.
 
@@ -38,13 +52,13 @@ def migrate_command(
     penstock migrate --store postgresql://admin@db.example.com/shop --plan > migration.sql
     penstock migrate --store 'orders.*=postgresql://admin@a/shop,*=postgresql://admin@b/shop'
     """
-    settings = database_settings(store, postgres_schema, config)
+    settings = session.settings
     each = databases(settings)
     done = {
         patterns: run_on(one, _planned(one) if plan else _migrated(one), doing=f"{patterns}: " if len(each) > 1 else "")
         for patterns, one in each.items()
     }
-    if as_json:
+    if session.is_json:
         rows = [
             {"version_before": before, "version": after, **({"sql": text} if plan else {})}
             for before, after, text in done.values()
@@ -59,14 +73,6 @@ def migrate_command(
             continue
         became = "was up to date" if before == after else f"came from version {before}"
         say(f"Schema {settings.postgres_schema}{where} has version {after}; it {became}.")
-
-
-def database_settings(store: str | None, schema: str | None, config: Any) -> ServerSettings:
-    """Return settings that name a database, or end the command."""
-    settings = loaded(ServerSettings, {"store": store, "postgres_schema": schema}, config).settings
-    if not settings.is_on_postgres:
-        refuse("Say which database: --store postgresql://…, or store in penstock.toml.", ExitCode.BAD_SETTINGS)
-    return settings
 
 
 def databases(settings: ServerSettings) -> dict[str, ServerSettings]:

@@ -357,10 +357,8 @@ def _show(session: Session, run: Run, *, in_full: bool) -> None:
     if session.is_json:
         print_json(run.as_json())
     elif in_full:
-        rows = table("step", "ms", numbers=["ms"])
-        for name, seconds in run.steps.items():
-            rows.add_row(name, f"{seconds * 1_000:,.1f}")
-        console.print(rows)
+        rows = [(name, f"{seconds * 1_000:,.1f}") for name, seconds in run.steps.items()]
+        console.print(table("step", "ms", numbers=["ms"], rows=rows))
     sentence = f"{run.probe} failed at {run.failed_step}: {run.error}" if run.error else f"{run.probe} works."
     if not session.is_json:
         (remark if run.error else say)(f"{sentence} It took {run.duration_s * 1_000:,.0f} ms.")

@@ -56,7 +56,13 @@ def receive(
     for batch in _received(queue, limit, wait_s, visibility_timeout, is_following=follow):
         with _to_its_end():
             for message in batch:
-                print_json(_about(message)) if session.is_json else _print_body(message.body)
+                if session.is_json:
+                    print_json(_about(message))
+                elif console.is_terminal:
+                    # A body as it is could move the cursor.
+                    console.print(plain(message.body.decode(errors="replace")), soft_wrap=True)
+                else:
+                    typer.echo(message.body)
             # What was not printed must not be settled.
             sys.stdout.flush()
             if ack and not all(done := batch.ack()):
@@ -145,28 +151,18 @@ def look_for(queue: SyncQueue, limit: int, cursor: str | None, **which: Any) -> 
 
 def show_seen(session: Session, page: SeenPage, *, with_error: bool = False) -> None:
     """Print a page of messages that were looked at, and end the command with `NOTHING` if there is none."""
-    if session.is_json:
-        print_json(page)
-    else:
-        print_seen(page.messages, with_error=with_error)
-        if page.next_cursor:
-            remark(f"There are more. Go on with: --cursor {page.next_cursor}")
-    if not page.messages:
-        raise typer.Exit(ExitCode.NOTHING)
-
-
-def print_seen(messages: list[Seen], *, with_error: bool) -> None:
-    """Print messages that were looked at, one on a row."""
-    columns = ["id", "state", "priority", "deliveries", "sent", "data"]
+    columns, rows = ["id", "state", "priority", "deliveries", "sent", "data"], []
+    for each in page.messages:
+        error = [shortened(_in_one_line(each.last_error))] if with_error else []
+        cells = (each.message_id, each.state, each.priority, each.delivery_count, each.sent_at)
+        rows.append((*cells, *error, shortened(_data(each))))
     if with_error:
         columns.insert(5, "last error")
-    rows = table(*columns, numbers=["deliveries"])
-    for each in messages:
-        cells: list[Any] = [each.message_id, each.state, each.priority, f"{each.delivery_count:,}", each.sent_at]
-        if with_error:
-            cells.append(plain(shortened(_in_one_line(each.last_error))))
-        rows.add_row(*cells, plain(shortened(_data(each))))
-    console.print(rows)
+    session.show(page, table(*columns, numbers=["deliveries"], rows=rows))
+    if page.next_cursor and not session.is_json:
+        remark(f"There are more. Go on with: --cursor {page.next_cursor}")
+    if not page.messages:
+        raise typer.Exit(ExitCode.NOTHING)
 
 
 def _in_one_line(error: object) -> str:
@@ -186,14 +182,6 @@ def _data(message: Seen) -> str:
     if isinstance(message.data_base64, str):
         return f"base64:{message.data_base64}"
     return message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
-
-
-def _print_body(body: bytes) -> None:
-    """Print a body as it is into a pipe; on a terminal without what could move the cursor."""
-    if console.is_terminal:
-        console.print(plain(body.decode(errors="replace")), soft_wrap=True)
-    else:
-        typer.echo(body)
 
 
 def _about(message: SyncMessage) -> dict[str, Any]:

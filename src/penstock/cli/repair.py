@@ -209,13 +209,13 @@ def _print_survey(found: Survey, folder: Path, *, is_asking: bool) -> None:
 
 
 def _damage_table(damages: list[Damage]) -> Table:
-    rows = table("file", "byte", "size", "offsets", "what is wrong")
+    rows = []
     for damage in damages:
         until = "end" if damage.next_offset is None else f"{damage.next_offset - 1:,}"
         offsets = "none" if damage.lost_offsets == 0 else f"{damage.first_offset:,} to {until}"
         reason = f"{damage.reason} (torn tail)" if damage.is_torn else damage.reason
-        rows.add_row(Path(damage.file).name, f"{damage.position:,}", f"{damage.size_bytes:,}", offsets, reason)
-    return rows
+        rows.append((Path(damage.file).name, damage.position, damage.size_bytes, offsets, reason))
+    return table("file", "byte", "size", "offsets", "what is wrong", rows=rows)
 
 
 def _cost_of_skipping(found: Survey) -> str:

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from penstock.cli.config import Session, asks_server, complain, exit_code_of
-from penstock.cli.output import ExitCode, counted, print_json, progress, remark, say
+from penstock.cli.output import ExitCode, counted, progress, remark
 from penstock.cli.queue import Name
 from penstock.client.drafts import row_of
 from penstock.client.errors import ConnectionFailed, PenstockError
@@ -156,7 +156,7 @@ def send(
         attributes=_attributes(attribute or []),
         max_deliveries=max_deliveries,
     )
-    print_json({"message_id": message_id}) if session.is_json else say(message_id)
+    session.show({"message_id": message_id}, message_id)
 
 
 def _body(data: str | None, *, is_json: bool) -> Any:
@@ -219,10 +219,8 @@ def _send_file(session: Session, name: str, path: Path, *, first: int, is_raw: b
 
 def _report(session: Session, sent: int, done_before: int, reason: str, *, is_unsure: bool) -> None:
     """Say what was sent, and after a stop with which line to go on."""
-    if session.is_json:
-        print_json({"sent": sent, "next_line": done_before, "is_complete": not reason, "is_unsure": is_unsure})
-    else:
-        say(f"Sent {counted(sent, 'message')}.")
+    done = {"sent": sent, "next_line": done_before, "is_complete": not reason, "is_unsure": is_unsure}
+    session.show(done, f"Sent {counted(sent, 'message')}.")
     if reason:
         remark(reason)
         remark(f"Everything before line {done_before:,} was sent. Go on with: --from-line {done_before}")

@@ -102,16 +102,17 @@ def drawn(before: Sample | None, now: Sample, most: int = SHOWN_MAX) -> Table:
     speeds = tuple(f"{name}/s" for name in RATES)
     tiers = _tier_names(console.width)
     numbers = [*counts, *speeds, "oldest", *tiers]
-    rows = table("queue", *numbers, numbers=numbers)
+    rows = []
     for queue in now.queues[:most]:
         speed = ["-" if rate is None else f"{rate:,.0f}" for rate in rates(before, now, queue).values()]
         waiting = [f"{ready:,}" if ready else "·" for ready in now.ready.get(queue.queue_name, [])]
-        held = (f"{count:,}" for count in (queue.ready, queue.in_flight, queue.delayed))
+        held = (queue.ready, queue.in_flight, queue.delayed)
         name = f"{queue.queue_name} (paused)" if queue.paused else queue.queue_name
-        rows.add_row(name, *held, *speed, duration(queue.oldest_age_s), *waiting[: len(tiers)])
+        rows.append((name, *held, *speed, duration(queue.oldest_age_s), *waiting[: len(tiers)]))
+    shown = table("queue", *numbers, numbers=numbers, rows=rows)
     hidden = len(now.queues) - most
-    rows.caption = f"and {hidden:,} more" if hidden > 0 else None
-    return rows
+    shown.caption = f"and {hidden:,} more" if hidden > 0 else None
+    return shown
 
 
 def _tier_names(columns: int) -> list[str]:

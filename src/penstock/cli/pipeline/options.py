@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import rich.table
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.config import with_options
-from penstock.cli.output import ExitCode, console, counted, errors, plain, print_json, refuse, remark, say, table
+from penstock.cli.output import ExitCode, counted, errors, refuse, remark, show, table
 from penstock.pipeline.http import ServerUnreachable
 from penstock.pipeline.job import JobFailed, Outcome, Table, explained
 
@@ -202,7 +203,7 @@ def run_job(
             remark(f"What Spark said is in {said.path}")
         raise
     said.forget()
-    _show(outcome, is_json=job.is_json)
+    _show(outcome, as_json=job.is_json)
     if not outcome.is_good:
         raise typer.Exit(ExitCode.NOTHING)
 
@@ -217,46 +218,33 @@ def exit_code_of(error: Exception) -> ExitCode:
     return ExitCode.UNREACHABLE if is_away else ExitCode.BAD_DATA
 
 
-def _show(outcome: Outcome, *, is_json: bool) -> None:
-    if is_json:
-        tables = {
-            each.title: [dict(zip(each.columns, row, strict=True)) for row in each.rows] for each in outcome.tables
-        }
-        print_json(
-            {
-                "sentence": outcome.sentence,
-                "is_good": outcome.is_good,
-                "figures": outcome.figures,
-                "tables": tables,
-                "written": list(outcome.written),
-            }
-        )
-        return
+def _show(outcome: Outcome, *, as_json: bool) -> None:
+    tables = {each.title: [dict(zip(each.columns, row, strict=True)) for row in each.rows] for each in outcome.tables}
+    value = {
+        "sentence": outcome.sentence,
+        "is_good": outcome.is_good,
+        "figures": outcome.figures,
+        "tables": tables,
+        "written": list(outcome.written),
+    }
+    shown: list[str | rich.table.Table] = []
     for each in outcome.tables:
-        say(f"\n{each.title}")
-        console.print(_table(each))
-    say(f"\n{outcome.sentence}" if outcome.tables else outcome.sentence)
-    for path in outcome.written:
-        say(f"  wrote {path}")
+        shown += (f"\n{each.title}", _table(each))
+    shown.append(f"\n{outcome.sentence}" if outcome.tables else outcome.sentence)
+    show(value, *shown, *(f"  wrote {path}" for path in outcome.written), as_json=as_json)
 
 
-def _table(given: Table) -> object:
+def _table(given: Table) -> rich.table.Table:
     def is_number(at: int) -> bool:
         return all(isinstance(row[at], int | float) or row[at] is None for row in given.rows)
 
-    made = table(*given.columns, numbers=[column for at, column in enumerate(given.columns) if is_number(at)])
-    for row in given.rows:
-        made.add_row(*(plain(_cell(value)) for value in row))
-    return made
+    numbers = [column for at, column in enumerate(given.columns) if is_number(at)]
+    return table(*given.columns, numbers=numbers, rows=[[*map(_rounded, row)] for row in given.rows])
 
 
-def _cell(value: str | float | None) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, str):
+def _rounded(value: str | float | None) -> str | int | None:
+    if not isinstance(value, float):
         return value
-    if isinstance(value, int):
-        return f"{value:,}"
     return f"{value:,.1f}" if abs(value) >= 1 or not value else f"{value:.2g}"
 
 

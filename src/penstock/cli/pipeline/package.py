@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output import ExitCode, counted, print_json, refuse, say
+from penstock.cli.output import ExitCode, counted, refuse, show
 
 DRIVER_NAME = "run_penstock.py"
 
@@ -36,10 +36,8 @@ def package(
     except OSError as error:
         refuse(str(error), ExitCode.NOT_FOUND)
     line = f"spark-submit --py-files {target} {driver or DRIVER_NAME} archive http://127.0.0.1:8080 ./archive"
-    if as_json:
-        print_json({"package": str(target), "files": count, "driver": None if driver is None else str(driver)})
-        return
-    say(f"Wrote {target}: {counted(count, 'file')}, {target.stat().st_size:,} bytes. Ship it with:")
-    say(f"  {line}")
+    shown = [f"Wrote {target}: {counted(count, 'file')}, {target.stat().st_size:,} bytes. Ship it with:", f"  {line}"]
     if driver is None:
-        say(f"  ({DRIVER_NAME} is written by --driver {DRIVER_NAME})")
+        shown.append(f"  ({DRIVER_NAME} is written by --driver {DRIVER_NAME})")
+    value = {"package": str(target), "files": count, "driver": None if driver is None else str(driver)}
+    show(value, *shown, as_json=as_json)
