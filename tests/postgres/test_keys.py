@@ -100,7 +100,7 @@ def test_a_server_that_others_reach_does_not_start_on_a_database_without_keys(tm
     where = ("--port", "0", "--data", str(tmp_path / "a"), "--store", dsn, "--no-kafka")
     open_door = ("--behind-proxy", "--hosts", "queues.example")
     refused = CliRunner().invoke(app, ["serve", *where, *open_door])
-    assert (refused.exit_code, "there are no keys" in refused.output) == (78, True)
+    assert (refused.exit_code, "it has no keys" in refused.output) == (78, True)
     text = made(dsn)
     with Served(tmp_path / "a", "--store", dsn, "--no-kafka", *open_door) as server:
         assert [status(server), status(server, text)] == [401, 200]
