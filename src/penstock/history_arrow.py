@@ -208,6 +208,22 @@ def _texts(column: Any) -> Any:
     return compute.if_else(compute.equal(compute.binary_length(found), 0), pa.scalar(None, pa.string()), found)
 
 
+def write_stream(batch: Any, metadata: Mapping[str, object]) -> bytes:
+    """Return a batch as an Arrow IPC stream, with what else there is to say in the metadata of the schema."""
+    batch = batch.replace_schema_metadata({name: str(value) for name, value in metadata.items()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def read_stream(content: bytes) -> tuple[list[Any], dict[str, str]]:
+    """Return the batches of a stream that have rows, and its metadata."""
+    with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
+        metadata = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
+        return [batch for batch in stream if batch.num_rows], metadata
+
+
 def plain_batch(found: Mapping[str, Any], columns: Sequence[Column], rows: int) -> Any:
     """Return columns as Spark has them, of such as REST has, or of values; null where there is none."""
     arrays = [_plain(found.get(column.name), KINDS[column.kind], rows) for column in columns]

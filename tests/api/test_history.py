@@ -145,7 +145,8 @@ async def test_an_arrow_stream_of_facts_and_of_nothing_has_the_same_columns() ->
 
 
 async def test_a_server_without_arrow_answers_406_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "penstock.api.rest.arrows", raising=False)
+    for name in ("penstock.api.rest.arrows", "penstock.history_arrow"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     async with open_api() as api:
         answer = await api.get(HISTORY, headers=ARROW)

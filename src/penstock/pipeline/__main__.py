@@ -1,6 +1,6 @@
 """`python -m penstock.pipeline archive …` is `penstock pipeline archive …`, also for spark-submit.
 
-The command line is joined here by its name, and only when it runs: the pipeline itself knows nothing of it.
+The command line is imported here by its name, and only when it runs: the pipeline itself does not import it.
 """
 
 import importlib

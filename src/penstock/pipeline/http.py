@@ -1,8 +1,8 @@
 """Ask a server over HTTP: one connection that is kept, and a second try where that may help.
 
 Busy (429), not ready (503), lost by a proxy (502, 504) and a connection that broke are tried again, each time after a
-longer while; a server that restarts is back by then. Every question of a `ServerClient` reads, or does what may be done
-twice, so to ask twice is to ask once. Any other answer than 200 or 201 is an error that says what the server said.
+longer while; a server that restarts is back by then. Every request of a `ServerClient` reads, or is idempotent, so it
+can be repeated. Any other status than 200 or 201 is an error with the words of the server.
 
 The module imports only the standard library: executors run it.
 """
@@ -26,7 +26,7 @@ _NO_ARROW = (
 )
 BATCHES = "application/vnd.penstock.record-batches"
 TRIES_MAX = 9
-# Of a person who waits for the first word of a job: a wrong address shall not take long to be told.
+# For a person who waits for the first output of a job: a wrong address is reported soon.
 TRIES_BY_HAND = 3
 WAIT_S_FIRST = 0.1
 WAIT_S_MAX = 5.0
@@ -53,7 +53,7 @@ class ServerUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a request did not work, and when the server wants to be asked again, if it says so."""
+    """Why a request did not work, and when to try again, if the server says when."""
 
     text: str
     code: str = ""
@@ -85,7 +85,7 @@ class Response:
         try:
             return Problem(text, code, None if wait_s is None else max(0.0, float(str(wait_s))))
         except ValueError:
-            # It may also be a date; our server never says one.
+            # It may also be a date; our server never sends one.
             return Problem(text, code)
 
 

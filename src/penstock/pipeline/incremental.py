@@ -7,7 +7,7 @@ The next run reads what is new, adds it, and has the results of a run over every
 the state rests on is still the same: the job and its options, the place and what was read of it, this version of
 Penstock, and the bytes of the state. If not, it computes everything again and says why.
 
-How far a run has read is told by the place:
+How far a run has read depends on the place:
 
     archive                     its files: each by name, size and time of change, as `load` knows those that it has read
     server, folder, database    offsets by shard, and a digest of the last rows before them
@@ -50,8 +50,7 @@ from penstock.pipeline.locations import (
 )
 from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.reports.folder import MARK
-from penstock.pipeline.source.folder import NoHistory
-from penstock.pipeline.source.ranges import Histories, Range, Slice, Wanted
+from penstock.pipeline.source.ranges import Histories, NoHistory, Range, Slice, Wanted
 from penstock.pipeline.source.reader import open_histories
 from penstock.version import __version__
 
@@ -236,6 +235,14 @@ class PreviousRun:
         whole = pa.concat_tables([self.known.tables[name].cast(found.schema), found])
         return whole if len(whole) <= ROWS_MAX else None
 
+    def grown_state(
+        self, rows: int, tables: Mapping[str, Any], figures: Mapping[str, Any] | None = None
+    ) -> State | None:
+        """Return what the next run goes on from; None if a table of it is too much to keep."""
+        if any(table is None for table in tables.values()):
+            return None
+        return State(extent=self.extent, rows=rows, figures=figures or {}, tables=tables)
+
     def told(self, rows_new: int, *, is_kept: bool = True, more: str = "") -> str:
         """Say how much was read, and why if that is more than what is new; ``more`` is said of what was known."""
         known = f", and {self.rows_known:,} were known" if self.known else ""
@@ -299,7 +306,12 @@ def _recalled(out: Path, rests_on: Options) -> tuple[State | None, str]:
             return None, _DAMAGED
         if different := _difference(said["rests_on"], rests_on):
             return None, different
-        tables = {name: _table(out / STATE / f"{name}.parquet", expected) for name, expected in said["tables"].items()}
+        tables = {}
+        for name, expected in said["tables"].items():
+            content = (out / STATE / f"{name}.parquet").read_bytes()
+            if hashlib.sha256(content).hexdigest() != expected:
+                return None, _DAMAGED
+            tables[name] = pq.read_table(pa.BufferReader(content))
     except FileNotFoundError:
         # Nothing has to be said of a first run.
         return None, _NOT_THERE if (out / MARK).exists() else ""
@@ -310,13 +322,6 @@ def _recalled(out: Path, rests_on: Options) -> tuple[State | None, str]:
         shards={name: OffsetRange(*each) for name, each in said["extent"]["shards"].items()},
     )
     return State(extent=extent, rows=said["rows"], figures=said["figures"], tables=tables), ""
-
-
-def _table(path: Path, expected: str) -> Any:
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != expected:
-        raise ValueError(f"{path} is not what was written")
-    return pq.read_table(pa.BufferReader(content))
 
 
 def _rests_on(place: HistoryLocation, options: Options) -> dict[str, Any]:

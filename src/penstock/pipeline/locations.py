@@ -100,7 +100,7 @@ class HistoryLocation:
 
     @property
     def shown(self) -> str:
-        """Where it is, as people and reports are told: without a password."""
+        """Where it is, for people and reports: without a password."""
         return without_password(self.where)
 
 

@@ -32,7 +32,7 @@ from pyspark.sql import functions as f
 
 from penstock.contract.history_columns import columns_of, ddl
 from penstock.contract.messages import Tier
-from penstock.pipeline.incremental import PreviousRun, State, begin, kept, leave
+from penstock.pipeline.incremental import PreviousRun, begin, kept, leave
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
@@ -84,7 +84,7 @@ def costs_of(steps: DataFrame, dimensions: Mapping[str, Column]) -> DataFrame:
 
 
 def added_costs(costs: DataFrame) -> DataFrame:
-    """What values cost that are told of several times, each in one row."""
+    """Add up the costs of values that have several rows, one row for each."""
     return costs.groupBy(*_KEYS, "value").agg(*[f.sum(name).alias(name) for name in _SUMS])
 
 
@@ -217,7 +217,7 @@ class SkewOptions:
 
     @property
     def more(self) -> list[Column]:
-        """What is told of a stay beside what all jobs know."""
+        """The columns of a stay beside those that all jobs use."""
         named = [tenant_of(f"attribute:{name}").alias(f"attribute:{name}") for name in self.attributes]
         return [f.col("shard"), f.col("sent_tier"), *named]
 
@@ -248,7 +248,8 @@ def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcom
         progress.rows(count - start.rows_known, total=count - start.rows_known)
         progress.step("Ranking")
         heaviest = _sorted(heaviest_of(costs, spread, HEAVIEST).collect())
-        state = _state(start, count, plain, moved) if options.out and count else None
+        tables = {_COSTS: kept(plain), _MOVED: start.grown(_MOVED, moved)} if options.out and count else {}
+        state = start.grown_state(count, tables) if tables else None
     if not count:
         raise JobFailed(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
     found = findings(heaviest, concentration)
@@ -274,14 +275,6 @@ def _moved(spark: SparkSession, options: SkewOptions, start: PreviousRun, new: D
     every = start.table(spark, _MOVED, ddl(columns_of(options.columns))).union(new)
     told = steps_of_moved(every, tenant_of("group"), *options.more)
     return costs_of(_chosen(told, options), _dimensions(options))
-
-
-def _state(start: PreviousRun, count: int, plain: DataFrame, moved: DataFrame) -> State | None:
-    """What the next run goes on from; None if that is too much."""
-    tables = {_COSTS: kept(plain), _MOVED: start.grown(_MOVED, moved)}
-    if any(table is None for table in tables.values()):
-        return None
-    return State(extent=start.extent, rows=count, tables=tables)
 
 
 def findings(heaviest: Sequence[Row], concentration: Sequence[Row]) -> list[Row]:

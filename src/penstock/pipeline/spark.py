@@ -65,7 +65,7 @@ def write_package(target: Path) -> int:
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    # By default Spark writes a kind of its own, which says nothing of a time zone to other readers.
+    # By default Spark writes a type of its own, which has no time zone for other readers.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -101,7 +101,10 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
         raise NoSpark("Spark is not installed. Install it with: pip install 'penstock[spark]'") from None
     # Under spark-submit there is a Java that runs already, and it chose where.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        _check_java()
+        try:
+            check_java()
+        except NoJava as missing:
+            raise NoSpark(str(missing)) from None
         master = master or "local[*]"
     builder = SparkSession.builder.appName(name)
     wanted = dict(_ALWAYS)
@@ -109,7 +112,7 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
         builder = builder.master(master)
         if master.startswith("local"):
             wanted |= _ON_ONE_MACHINE
-            # Workers must be of this very Python: another one on the path may know nothing of Penstock.
+            # Workers must use this Python: another one on the path may not have Penstock.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in {**wanted, **(settings or {})}.items():
@@ -178,10 +181,3 @@ def _found_by_planners(session: "SparkSession") -> Iterator[None]:
         yield
     finally:
         environment["PYTHONPATH"] = before
-
-
-def _check_java() -> None:
-    try:
-        check_java()
-    except NoJava as missing:
-        raise NoSpark(str(missing)) from None

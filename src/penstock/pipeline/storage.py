@@ -3,7 +3,7 @@
 A `Folder` keeps small texts under names, and rows for a while. `append` returns when the text is durable and never
 changes what is there: a folder adds to a file of this process, an object store makes one more object.
 
-    /shared/manifests     plain files; the disk is told to write (fsync)
+    /shared/manifests     plain files, with fsync
     s3://bucket/manifests whatever pyarrow.fs opens: s3 (s3a too), gs, hdfs, abfs
 
 `Files` are what an archive takes, with paths relative to its root. `LocalFiles` uses the operating system itself: it
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class Folder(Protocol):
     def prepare(self) -> None:
-        """Raise `OSError` if nothing can be kept here, as far as that can be told beforehand."""
+        """Raise `OSError` if nothing can be kept here, as far as that is known beforehand."""
         ...
 
     def append(self, name: str, text: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from penstock.contract.history_columns import BodyState
 from penstock.log.disk_log import DiskLog
 from penstock.log.recovery import LogCorrupted
-from penstock.pipeline.source.folder import FolderHistories, NoHistory
-from penstock.pipeline.source.ranges import HistoryDropped, Range
+from penstock.pipeline.source.folder import FolderHistories
+from penstock.pipeline.source.ranges import HistoryDropped, NoHistory, Range
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.store.embedded.history_writer import LOG_SETTINGS
 from tests.pipeline import told

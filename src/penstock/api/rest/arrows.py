@@ -7,13 +7,10 @@ Importing this module needs `penstock[arrow]`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import pyarrow  # type: ignore[import-untyped]
+from collections.abc import Sequence
 
 from penstock.contract.history_columns import LIVE, REST_HISTORY
-from penstock.history_arrow import KeptRows, Part, record_batch
+from penstock.history_arrow import KeptRows, Part, record_batch, write_stream
 from penstock.store.pages import HistoryPage, LivePage
 
 _HISTORY = {column.name: column for column in REST_HISTORY}
@@ -28,7 +25,7 @@ def history_stream(page: HistoryPage, wanted: Sequence[str]) -> bytes:
         "first_kept_offset": page.first_kept_offset,
         "end_offset": page.end_offset,
     }
-    return _stream(record_batch(rows, [_HISTORY[name] for name in wanted], dictionary=True), metadata)
+    return write_stream(record_batch(rows, [_HISTORY[name] for name in wanted], dictionary=True), metadata)
 
 
 def live_stream(page: LivePage, wanted: Sequence[str]) -> bytes:
@@ -47,12 +44,6 @@ def live_stream(page: LivePage, wanted: Sequence[str]) -> bytes:
         "history_offset": "" if page.history_offset is None else page.history_offset,
         "may_skip_numbers": json.dumps(page.may_skip_numbers),
     }
-    return _stream(record_batch(KeptRows([Part(page, 0, len(page))], {}), columns, given, dictionary=True), metadata)
-
-
-def _stream(batch: Any, metadata: Mapping[str, object]) -> bytes:
-    batch = batch.replace_schema_metadata({name: str(value) for name, value in metadata.items()})
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return write_stream(
+        record_batch(KeptRows([Part(page, 0, len(page))], {}), columns, given, dictionary=True), metadata
+    )

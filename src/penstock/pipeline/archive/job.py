@@ -61,8 +61,7 @@ from penstock.pipeline.locations import (
 )
 from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.queue_info import described_queues
-from penstock.pipeline.source.folder import NoHistory
-from penstock.pipeline.source.ranges import Histories, Range, Slice, Wanted
+from penstock.pipeline.source.ranges import Histories, NoHistory, Range, Slice, Wanted
 from penstock.pipeline.source.reader import open_histories
 from penstock.pipeline.storage import Files, files_of
 

@@ -1,4 +1,4 @@
-"""One archiver at a time for one archive: for courtesy, so that the second one says so and ends.
+"""One archiver at a time for one archive. It is a courtesy: the second one reports the first, and ends.
 
 That no row is ever doubled does not rest on the lock (see `commit`). So it may be simple: a file that names
 the archiver at work, written again every 30 seconds. Another run takes it over if its owner is dead for certain, which

@@ -141,7 +141,7 @@ def settled(
 def has_gap(last: int, first_kept: int, *, is_database: bool) -> bool:
     """Return whether something may have been between the last row kept elsewhere and the first offset of the server.
 
-    A frame, or a transaction, is told of whole: its last row is followed by the first of the next, which is further up.
+    A frame, or a transaction, is read whole: its last row is followed by the first of the next, which is further up.
     """
     row_bits = TRANSACTION_ROW_BITS if is_database else FRAME_ROW_BITS
     return (last >> row_bits) + 1 < first_kept >> row_bits
@@ -203,7 +203,7 @@ def begins(settled: DataFrame, kept: dict[int, tuple[int, int]], since: str) -> 
 def bounds(
     lanes: Sequence[Lane], begins: dict[int, datetime | None], silent: set[str]
 ) -> list[tuple[str, int, int, int, datetime | None, datetime | None, bool]]:
-    """Return lanes as rows of `ledger.LANES`: where each ends, when that was seen, and from when on it is told of."""
+    """Return lanes as rows of `ledger.LANES`: where each ends, when that was seen, and when its history begins."""
     rows = []
     for each in lanes:
         is_silent = each.queue in silent and each.seen_at is not None

@@ -22,7 +22,7 @@ SHOWN = 20
 class AuditOptions:
     # The server whose queues are audited; `queues` and `since` of it say which, and sent from when on.
     server: HistoryLocation
-    # An archive or a data folder with history that the server may have let go of; empty for none.
+    # An archive or a data folder with history that the server may have dropped; empty for none.
     history: str = ""
     # A list of ids that a producer was answered: Parquet or CSV with a column `id`, or a text of one id a line.
     sent: str = ""
@@ -35,7 +35,7 @@ class AuditOptions:
 def run(spark: SparkSession, options: AuditOptions, progress: Progress) -> Outcome:
     if options.is_complete and not options.sent:
         raise JobFailed("complete is said of a list of ids; give it with --sent")
-    # A list that cannot be read, and a folder that is no place for results, are told before the work, not after it.
+    # A list that cannot be read, and a folder that cannot take results, are refused before the work, not after it.
     if options.out:
         settle_folder(options.out)
     sent = inputs.sent_ids(spark, options.sent) if options.sent else None

@@ -15,7 +15,7 @@
 
 What the history does not keep cannot be judged: numbers below `start` that are missing
 are unknown, and counted apart. `start` is the first number known to be sent after the
-history begins: numbers rise with the time of sending, so all that follow are told of.
+history begins: numbers rise with the time of sending, so all that follow are in it.
 
 Nothing here reads a clock, a server or a file.
 """

@@ -2,22 +2,22 @@
 
 `mapInArrow` runs this on executors, a queue at a time. A row is a live message, or with
 `lane` set a range of numbers: every number in it is live, or was settled before `seen_at`
-and is told of below `history_offset` of the history of its shard; or, where numbers
+and has its row below `history_offset` of the history of its shard; or, where numbers
 `may_skip`, it was never used.
 
-A look is not repeatable: its user must keep the result (`localCheckpoint`).
+A look cannot be repeated: the caller must keep the result (`localCheckpoint`).
 """
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from penstock.contract.history_columns import LIVE, Column, ddl
-from penstock.history_arrow import plain_batch
+from penstock.history_arrow import plain_batch, read_stream
 from penstock.pipeline.http import ServerClient, ServerRefused
 
 PAGE_ROWS = 65_536
@@ -58,27 +58,27 @@ def _look_at(client: ServerClient, queue: str) -> Iterator[Any]:
             answer = client.arrow(f"/api/queues/{quote(queue)}/live", **query)
         except ServerRefused as error:
             if "queue_not_found" in str(error):
-                # It was deleted since the queues were listed, and its history tells the rest.
+                # It was deleted since the queues were listed, and its messages are in the history.
                 return
             raise
-        with pa.ipc.open_stream(pa.py_buffer(answer)) as stream:
-            said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
-            for batch in stream:
-                if batch.num_rows:
-                    yield plain_batch({**_by_name(batch), "seen_at": _seen_at(said)}, _COLUMNS, batch.num_rows)
-        yield _ranges(queue, said)
+        batches, said = read_stream(answer)
+        seen_at = pa.scalar(int(said["seen_at"]), pa.timestamp("ms", tz="UTC")).as_py()
+        for batch in batches:
+            found = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield plain_batch({**found, "seen_at": seen_at}, _COLUMNS, batch.num_rows)
+        yield _ranges(queue, seen_at, said)
         if not said["next_cursor"]:
             return
         query["cursor"] = said["next_cursor"]
 
 
-def _ranges(queue: str, said: dict[str, str]) -> Any:
+def _ranges(queue: str, seen_at: datetime, said: dict[str, str]) -> Any:
     ranges = json.loads(said["ranges"])
     lanes, firsts, ends = (pa.array([each[place] for each in ranges], pa.int64()) for place in range(3))
     found = {
         "queue": queue,
         "queue_id": int(said["queue_id"]),
-        "seen_at": _seen_at(said),
+        "seen_at": seen_at,
         "lane": lanes,
         "first": firsts,
         "end": ends,
@@ -87,11 +87,3 @@ def _ranges(queue: str, said: dict[str, str]) -> Any:
         "may_skip": said["may_skip_numbers"] == "true",
     }
     return plain_batch(found, _COLUMNS, len(ranges))
-
-
-def _by_name(batch: Any) -> dict[str, Any]:
-    return dict(zip(batch.schema.names, batch.columns, strict=True))
-
-
-def _seen_at(said: dict[str, str]) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(said["seen_at"]))

@@ -117,7 +117,7 @@ def _json(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str])
 
 
 def _is_alone(options: Mapping[str, str]) -> Column:
-    """Whether a row is one JSON value and nothing else: Spark takes the first, and says nothing of what follows."""
+    """Whether a row is one JSON value and nothing else: Spark takes the first, and ignores what follows."""
     # The end of a line ends a comment, too, where options allow them.
     listed = f.concat(f.lit('{"_": ['), ROW, f.lit("\n]}"))
     return f.coalesce(f.size(f.from_json(listed, "`_` array<string>", dict(options))["_"]) == 1, f.lit(False))

@@ -159,7 +159,7 @@ def _are_attributes() -> Column:
     return text.isNull() | (text == "") | f.coalesce(are_simple & is_small, f.lit(False))
 
 
-# A topic refuses what is further ahead, unless it is told otherwise.
+# A topic refuses what is further ahead, unless it is set otherwise.
 _AHEAD_MAX = timedelta(hours=1)
 _HEADER_BYTES_MORE = 10
 

@@ -2,7 +2,7 @@
 
 A plot is a string: one `<svg>` element, well-formed by itself, of a fixed viewBox that scales
 with the page. Colours are classes (`c0` … `c7`) that `html.py` gives a light and a dark value;
-texts are `text` elements; what stands under the pointer is told by a `title`, which every
+texts are `text` elements; a `title` describes what is under the pointer, which every
 browser shows without a script.
 
 Laws: every point lies within the viewBox. A value of None is a gap, never a zero. Two plots of

@@ -170,7 +170,7 @@ def facts(steps: DataFrame, windows: Windows, *more: str, has_tenants: bool) -> 
 
 
 def added(facts: DataFrame) -> DataFrame:
-    """Facts that are told of several times, each in one row."""
+    """Add up facts that have several rows, one row for each."""
     sums = [f.sum(name).alias(name) for name in ("events", "left_ms", "span_ms")]
     longest = f.max("longest_ms").alias("longest_ms")
     return facts.groupBy(*_KEYS, "class_ms").agg(*sums, longest, f.sum("retries").alias("retries"))

@@ -7,7 +7,7 @@ next (p + 1) · W / w + 5 that are leased. From the history:
              received while it waited, each with a group, since groups take turns, and each time one was received again
     leases   of the queue: first received after it came and before it was received itself
 
-Both are told from running sums. A queue's time is cut into buckets. What lies before a bucket is one number, so a
+Both follow from running sums. A queue's time is cut into buckets. What lies before a bucket is one number, so a
 bucket is looked at by itself (`lines`) and no queue has to be sorted as a whole.
 
 Within one millisecond the order is not known, and the doubt is for the queue: what was received in the millisecond in

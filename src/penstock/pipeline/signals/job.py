@@ -7,7 +7,7 @@
 
 Rows never leave the executors: what the driver collects has one row for each window and kind of event. All the rest
 is done with that, since to compile a query of Spark takes longer than to do it (decision 25). The results take the
-place of those before as a whole, and say nothing of when they were made: the same history gives the same files.
+place of those before as a whole, and do not have the time of the run: the same history gives the same files.
 """
 
 import json
@@ -24,16 +24,16 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.pipeline.incremental import PreviousRun, State, begin, leave
+from penstock.pipeline.incremental import PreviousRun, begin, leave
 from penstock.pipeline.incremental import kept as kept_of
 from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import HistoryLocation
-from penstock.pipeline.queue_info import Sharing, parse, sharing
+from penstock.pipeline.queue_info import parse, sharing
 from penstock.pipeline.reports.folder import results, settle_folder, write_table
 from penstock.pipeline.reports.html import share, span
 from penstock.pipeline.signals.counts import Windows
-from penstock.pipeline.signals.fairness_bounds import LATE, TOTALS, Promises, promises
-from penstock.pipeline.signals.inputs import MOVED, SEEN, SignalsInput, StateMismatch, instant_ms, read_input
+from penstock.pipeline.signals.fairness_bounds import LATE, TOTALS, promises
+from penstock.pipeline.signals.inputs import MOVED, SEEN, StateMismatch, instant_ms, read_input
 from penstock.pipeline.signals.report import QUEUES_MAX, signals_page
 from penstock.pipeline.signals.tables import golden_signals
 
@@ -120,14 +120,25 @@ def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start
         windows = _windows(options, given.seen)
         known = sharing(spark, options.place, options.weights)
         promised = {row["queue"]: known[row["queue"]] for row in given.seen}
-        rests_on = _rests_on(windows, promised, has_tenants=given.has_tenants)
+        # What sums and breaches rest on beside the rows; both can be told only when rows were read.
+        rests_on = {
+            "window": [windows.size_ms, windows.first],
+            "weights": {queue: [*found.weights, found.is_strict] for queue, found in promised.items()},
+            "has_tenants": given.has_tenants,
+        }
         _check_fits(start, rests_on)
         progress.step("Counting")
         found, tables = golden_signals(spark, given, windows, options.tenants, keep)
         progress.step("Looking for breaches")
         late = promises(spark, given, windows, promised, keep)
         found |= {"bounds": late.bounds, "breaches": late.breaches}
-        state = _state(given, rests_on, tables, late)
+        tables |= {
+            SEEN: given.plain_table(),
+            MOVED: start.grown(MOVED, given.moved),
+            TOTALS: late.totals,
+            LATE: kept_of(late.late),
+        }
+        state = start.grown_state(given.rows, tables, rests_on)
     progress.step("Writing")
     about = _about(options, windows, given.rows)
     with results(options.out) as folder:
@@ -137,12 +148,6 @@ def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start
     again = f" {late.rows_again:,} of those were read again." if late.rows_again else ""
     told = start.told(rows_new, is_kept=state is not None, more=again)
     return _outcome(options, found, about, told, {**start.counts(rows_new), "rows_again": late.rows_again})
-
-
-def _rests_on(windows: Windows, promised: Mapping[str, Sharing], *, has_tenants: bool) -> dict[str, Any]:
-    """What sums and breaches rest on beside the rows; both can be told only when rows were read."""
-    weights = {queue: [*found.weights, found.is_strict] for queue, found in promised.items()}
-    return {"window": [windows.size_ms, windows.first], "weights": weights, "has_tenants": has_tenants}
 
 
 def _check_fits(start: PreviousRun, now: Mapping[str, Any]) -> None:
@@ -156,19 +161,6 @@ def _check_fits(start: PreviousRun, now: Mapping[str, Any]) -> None:
     for queue, weights in was["weights"].items():
         if now["weights"][queue] != weights:
             raise StateMismatch(f"the weights of {queue} are not what they were then")
-
-
-def _state(given: SignalsInput, rests_on: dict[str, Any], tables: dict[str, Any], late: Promises) -> State | None:
-    """What the next run goes on from; None if that is too much."""
-    tables |= {
-        SEEN: given.plain_table(),
-        MOVED: given.start.grown(MOVED, given.moved),
-        TOTALS: late.totals,
-        LATE: kept_of(late.late),
-    }
-    if any(table is None for table in tables.values()):
-        return None
-    return State(extent=given.start.extent, rows=given.rows, figures=rests_on, tables=tables)
 
 
 def choose_windows(options: SignalsOptions, *, since_ms: int, until_ms: int) -> Windows:

@@ -4,7 +4,7 @@ A queue's time is cut into buckets. Spark brings all rows of a queue and bucket 
 bucket is one number for each tier (`Before`), so a bucket is looked at by itself.
 
 A message that came and left in one bucket is judged at once, and told only if it was served too late. One that left in
-a later bucket is told twice, each time with its part; Spark adds the two up.
+a later bucket has two rows, each with its part; Spark adds the two up.
 
 To import this module is to need numpy and pyarrow only.
 """

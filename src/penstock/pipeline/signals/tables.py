@@ -167,7 +167,7 @@ def figures_of(table: pyarrow.Table, windows: Windows) -> Figures:
 
 
 FACTS, PAIRS, TENANTS, CANDIDATES = "facts", "pairs", "tenants", "candidates"
-# So many times as many tenants are kept apart as are told apart.
+# This many times as many tenants are kept as are shown.
 _CANDIDATES = 3
 # The number of all that are not, far behind those that have one.
 _OTHERS = 2**31 - 1
@@ -202,7 +202,7 @@ def golden_signals(
 
 
 def _tenants(spark: SparkSession, given: SignalsInput, tenants: int, keep: Keep) -> tuple[Any, Tables]:
-    """Return the tenants that are told apart, as pandas has them, None if there are none; and what is kept of all."""
+    """Return the tenants that are shown, as pandas has them, None if there are none; and what is kept of all."""
     if not given.has_tenants:
         return None, {TENANTS: spark.createDataFrame([], _TENANTS).toArrow(), CANDIDATES: _TOP.empty_table()}
     counts = keep(stays.tenant_counts(given.steps, "moves"))
@@ -233,7 +233,7 @@ def _candidates(largest: Any, given: SignalsInput) -> Any:
 
 
 def _ranks(top: Any, candidates: pyarrow.Table) -> Any:
-    """Which rank a candidate has that is told apart: queue, part, rank."""
+    """Which rank a candidate has that is shown: queue, part, rank."""
     both = candidates.to_pandas().merge(top, on=["queue", "tenant"], suffixes=("", "_now"))
     ranks = both.rename(columns={"tenant_rank": "part", "tenant_rank_now": "rank"})[["queue", "part", "rank"]]
     return ranks.astype({"part": "int32", "rank": "int32"})

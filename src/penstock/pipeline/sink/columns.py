@@ -20,7 +20,7 @@ once for each row: names of attributes and most of their values repeat.
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,15 +154,7 @@ class BadRow(ValueError):
 def check_columns(schema: "StructType", *, has_queue: bool) -> None:
     """Raise `BadColumns` before any task is started."""
     names = schema.fieldNames()
-    known = ", ".join(COLUMNS)
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown:
-        raise BadColumns(f"no column of a write is called {', '.join(unknown)}; there are {known}")
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise BadColumns(f"{', '.join(doubled)} is there more than once")
-    if "data" not in names:
-        raise BadColumns(f"the column data is missing, the body of each message; there are {known}")
+    check_names(names, COLUMNS, "a write", needed="data", meaning=", the body of each message")
     if has_queue == ("queue" in names):
         raise BadColumns(
             "option queue and column queue are both there; give one of them"
@@ -175,6 +167,18 @@ def check_columns(schema: "StructType", *, has_queue: bool) -> None:
         raise BadColumns(str(error)) from None
 
 
+def check_names(names: Sequence[str], known: Sequence[str], noun: str, *, needed: str, meaning: str = "") -> None:
+    """Raise `BadColumns` unless the columns of a frame are some of those that are known, each once."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise BadColumns(f"no column of {noun} is called {', '.join(unknown)}; there are {', '.join(known)}")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise BadColumns(f"{', '.join(doubled)} is there more than once")
+    if needed not in names:
+        raise BadColumns(f"the column {needed} is missing{meaning}; there are {', '.join(known)}")
+
+
 def without_rows(schema: "StructType") -> pa.RecordBatch:
     """Return what a task would get of this schema if it had no rows: a check of types alone."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - of the driver, which has Spark.
@@ -185,15 +189,7 @@ def without_rows(schema: "StructType") -> pa.RecordBatch:
 
 def read_batch(batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
     """Return the columns of a frame; ``first_row`` is the number of the first row in its partition, for errors."""
-    columns = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            columns[name] = _READERS[name](column.cast(_VOID[name]) if pa.types.is_null(column.type) else column)
-        except _Wrong as wrong:
-            raise BadRow(f"{_row(first_row, wrong.row)}column {name} {wrong}") from None
-        except (pa.ArrowException, NotAttributes) as error:
-            row = _row(first_row, getattr(error, "row", None))
-            raise BadRow(f"{row}column {name} ({column.type}) cannot be read: {error}") from None
+    columns = read_columns(batch, first_row, _VOID, lambda name, column: _READERS[name](column))
     if "delay" in columns and "visible_at" in columns:
         both = pc.and_(pc.not_equal(columns["delay"], 0), pc.not_equal(columns["visible_at"], 0))
         if pc.any(both).as_py():
@@ -202,21 +198,38 @@ def read_batch(batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def read_columns(
+    batch: pa.RecordBatch, first_row: int, void: Mapping[str, pa.DataType], read: Callable[[str, pa.Array], pa.Array]
+) -> dict[str, pa.Array]:
+    """Return each column as ``read`` makes it. ``void`` says what one that is nothing but null is taken for."""
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns[name] = read(name, column.cast(void[name]) if pa.types.is_null(column.type) else column)
+        except WrongValue as wrong:
+            raise BadRow(f"{_row(first_row, wrong.row)}column {name} {wrong}") from None
+        except (pa.ArrowException, NotAttributes) as error:
+            row = _row(first_row, getattr(error, "row", None))
+            raise BadRow(f"{row}column {name} ({column.type}) cannot be read: {error}") from None
+    return columns
+
+
 def _row(first_row: int, row: int | None) -> str:
     return "" if row is None else f"row {first_row + row} of the partition: "
 
 
-class _Wrong(Exception):
+class WrongValue(Exception):
+    """A column, or the value in one row of it, is not what it has to be; the message goes on behind its name."""
+
     def __init__(self, text: str, row: int | None = None) -> None:
         super().__init__(text)
         self.row = row
 
 
 def _data(column: pa.Array) -> pa.Array:
-    if not (_is_text(column.type) or _is_binary(column.type)):
-        raise _Wrong(f"is {column.type}; it is BINARY or STRING: cast it, or make it JSON with to_json")
-    _refuse(pc.is_null(column), column, lambda _: "is null; a message needs a body")
-    return _within(column.cast(pa.binary()), BODY_BYTES_MAX, "BODY_BYTES_MAX")
+    found = bytes_of(column)
+    refuse(pc.is_null(column), column, lambda _: "is null; a message needs a body")
+    return _within(found, BODY_BYTES_MAX, "BODY_BYTES_MAX")
 
 
 def _priority(column: pa.Array) -> pa.Array:
@@ -225,38 +238,32 @@ def _priority(column: pa.Array) -> pa.Array:
         wrong = pc.and_(pc.is_null(place), pc.is_valid(column))
         tiers = pc.subtract(place, pc.multiply(pc.cast(pc.greater_equal(place, 5), pa.int32()), 5))
     else:
-        tiers = _whole(column)
+        tiers = whole_numbers(column)
         wrong = pc.or_(pc.less(tiers, 0), pc.greater(tiers, len(PRIORITIES) - 1))
-    _refuse(wrong, column, lambda value: f"is {value!r}; a priority is {', '.join(PRIORITIES)}, or 0 to 4")
+    refuse(wrong, column, lambda value: f"is {value!r}; a priority is {', '.join(PRIORITIES)}, or 0 to 4")
     return tiers.fill_null(int(Tier.NORMAL)).cast(pa.uint8())
 
 
 def _delay(column: pa.Array) -> pa.Array:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
-        raise _Wrong(f"is {column.type}; it is a number of seconds")
+        raise WrongValue(f"is {column.type}; it is a number of seconds")
     seconds = column.cast(pa.float64(), safe=False)
     most_s = DURATION_MS_MAX / 1_000
-    # A comparison with NaN is false, so what is good is asked for.
+    # A comparison with NaN is false, so this compares with what is allowed.
     good = pc.and_(pc.greater_equal(seconds, 0.0), pc.less_equal(seconds, most_s))
-    _refuse(pc.invert(good), column, lambda value: f"is {value}; a delay is 0 to {most_s:.0f} seconds")
+    refuse(pc.invert(good), column, lambda value: f"is {value}; a delay is 0 to {most_s:.0f} seconds")
     exact = seconds.fill_null(0.0).to_numpy(zero_copy_only=False) * 1_000
     # More than nothing is not nothing.
     return pa.array(np.where(exact > 0, np.maximum(np.rint(exact), 1), 0).astype(np.int64))
 
 
 def _visible_at(column: pa.Array) -> pa.Array:
-    if not pa.types.is_timestamp(column.type):
-        raise _Wrong(f"is {column.type}; it is TIMESTAMP")
-    if column.type.tz is None:
-        raise _Wrong("is a time without a zone (TIMESTAMP_NTZ); it is TIMESTAMP")
-    at_ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    _refuse(pc.less_equal(at_ms, 0), column, lambda value: f"is {value}; it is after the beginning of 1970")
-    return at_ms.fill_null(0)
+    return times_of(column, least_ms=1).fill_null(0)
 
 
 def _name(column: pa.Array) -> pa.Array:
-    if not (_is_text(column.type) or _is_binary(column.type)):
-        raise _Wrong(f"is {column.type}; it is STRING: cast it")
+    if not is_bytes(column.type):
+        raise WrongValue(f"is {column.type}; it is STRING: cast it")
     return _within(_plain(column), NAME_BYTES_MAX, "NAME_BYTES_MAX")
 
 
@@ -265,23 +272,23 @@ def _attributes(column: pa.Array) -> pa.Array:
         check_nested(column.type)
         column = json_of(column) if len(column) else pa.array([], pa.string())
     if not _is_text(column.type):
-        raise _Wrong(f"is {column.type}; it is STRING (a JSON object), MAP or STRUCT")
+        raise WrongValue(f"is {column.type}; it is STRING (a JSON object), MAP or STRUCT")
     return _within(_plain(column), ATTRIBUTES_BYTES_MAX, "the limit of attributes")
 
 
 def _max_deliveries(column: pa.Array) -> pa.Array:
-    counts = _whole(column)
+    counts = whole_numbers(column)
     wrong = pc.or_(pc.less(counts, 1), pc.greater(counts, DELIVERIES_MAX))
-    _refuse(wrong, column, lambda value: f"is {value}; it is 1 to DELIVERIES_MAX ({DELIVERIES_MAX})")
+    refuse(wrong, column, lambda value: f"is {value}; it is 1 to DELIVERIES_MAX ({DELIVERIES_MAX})")
     return counts.fill_null(0).cast(pa.uint32())
 
 
 def _queue(column: pa.Array) -> pa.Array:
     if not _is_text(column.type):
-        raise _Wrong(f"is {column.type}; it is STRING")
+        raise WrongValue(f"is {column.type}; it is STRING")
     names = column.cast(pa.string())
     good = pc.match_substring_regex(names, r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,84}$")
-    _refuse(pc.invert(good.fill_null(False)), column, lambda value: f"is {value!r}, which is not the name of a queue")
+    refuse(pc.invert(good.fill_null(False)), column, lambda value: f"is {value!r}, which is not the name of a queue")
     return names
 
 
@@ -313,9 +320,26 @@ _VOID = {
 }
 
 
-def _whole(column: pa.Array) -> pa.Array:
+def bytes_of(column: pa.Array) -> pa.Array:
+    if not is_bytes(column.type):
+        raise WrongValue(f"is {column.type}; it is BINARY or STRING: cast it, or make it JSON with to_json")
+    return column.cast(pa.binary())
+
+
+def times_of(column: pa.Array, *, least_ms: int) -> pa.Array:
+    """Return times in milliseconds since 1970."""
+    if not pa.types.is_timestamp(column.type):
+        raise WrongValue(f"is {column.type}; it is TIMESTAMP")
+    if column.type.tz is None:
+        raise WrongValue("is a time without a zone (TIMESTAMP_NTZ); it is TIMESTAMP")
+    at_ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    refuse(pc.less(at_ms, least_ms), column, lambda value: f"is {value}; it is after the beginning of 1970")
+    return at_ms
+
+
+def whole_numbers(column: pa.Array) -> pa.Array:
     if not pa.types.is_integer(column.type):
-        raise _Wrong(f"is {column.type}; it is a whole number")
+        raise WrongValue(f"is {column.type}; it is a whole number")
     return column.cast(pa.int64())
 
 
@@ -325,16 +349,16 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _within(column: pa.Array, most: int, name: str) -> pa.Array:
     sizes = pc.binary_length(column)
-    _refuse(pc.greater(sizes, most), sizes, lambda size: f"has {size} bytes; {name} is {most}")
+    refuse(pc.greater(sizes, most), sizes, lambda size: f"has {size} bytes; {name} is {most}")
     return column
 
 
-def _refuse(wrong: pa.Array, column: pa.Array, say: Callable[[object], str]) -> None:
+def refuse(wrong: pa.Array, column: pa.Array, say: Callable[[object], str]) -> None:
     """Raise for the first row that is wrong; a null in ``wrong`` is not."""
     if pc.any(wrong).as_py():
         row = pc.index(wrong, True).as_py()
-        raise _Wrong(say(column[row].as_py()), row)
+        raise WrongValue(say(column[row].as_py()), row)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def is_bytes(kind: pa.DataType) -> bool:
+    return bool(_is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -122,7 +122,7 @@ _NAME_KEPT = 200
 
 
 class InputChanged(Exception):
-    """The rows are not those that the job had before; nothing of this chunk was sent."""
+    """The rows are not those that the job had before; this chunk was not sent."""
 
 
 class SendInDoubt(Exception):

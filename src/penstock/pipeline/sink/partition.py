@@ -38,7 +38,7 @@ Item = TypeVar("Item")
 
 
 class Prefetch(Generic[Item]):
-    """What an iterator gives, of which one item may be made before it is asked for.
+    """The items of an iterator, of which one may be made ahead of time.
 
     >>> items = Ahead(iter("ab"))
     >>> items.make()
@@ -53,7 +53,7 @@ class Prefetch(Generic[Item]):
         self._failure: Exception | None = None
 
     def make(self) -> None:
-        """Make the next item, unless it is there. What goes wrong is raised when that item is asked for."""
+        """Make the next item, unless it is there. An error is raised when that item is taken."""
         if self._made or self._failure is not None:
             return
         try:

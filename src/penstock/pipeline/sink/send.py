@@ -163,7 +163,7 @@ class Sending:
                     f"({self._wait_s_max:g} s); the last one said: {problem.text}",
                     is_unsure=is_unsure,
                 )
-            # However long a server says: it is asked once more when the time is up.
+            # Whatever wait a server names, there is one more try when the time is up.
             wait_s = min(_wait_s(problem, tries), left_s)
             is_told = is_told or self._tell(to, problem, waited_s=self._now_s() + wait_s - began_s)
             self._sleep(wait_s)

@@ -22,7 +22,19 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from penstock.core.partitioner import murmur2
-from penstock.pipeline.sink.columns import BadColumns, BadRow, without_rows
+from penstock.pipeline.sink.columns import (
+    BadColumns,
+    BadRow,
+    WrongValue,
+    bytes_of,
+    check_names,
+    is_bytes,
+    read_columns,
+    refuse,
+    times_of,
+    whole_numbers,
+    without_rows,
+)
 from penstock.pipeline.sink.topic_batches import RECORD_BYTES_MORE, encode_headers, without_null
 
 if TYPE_CHECKING:
@@ -105,17 +117,9 @@ class Bounds:
 def check_columns(schema: "StructType") -> None:
     """Raise `BadColumns` before any task is started."""
     names = schema.fieldNames()
-    known = ", ".join(COLUMNS)
-    unknown = [name for name in names if name not in COLUMNS]
-    if "topic" in unknown:
+    if "topic" in names:
         raise BadColumns("option topic and column topic are both there; a write goes to one topic: drop the column")
-    if unknown:
-        raise BadColumns(f"no column of a write to a topic is called {', '.join(unknown)}; there are {known}")
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise BadColumns(f"{', '.join(doubled)} is there more than once")
-    if "value" not in names:
-        raise BadColumns(f"the column value is missing; there are {known}")
+    check_names(names, COLUMNS, "a write to a topic", needed="value")
     try:
         read_rows(without_rows(schema), 0, Bounds(partitions=1, batch_bytes_max=1, chunk_bytes_max=1))
     except BadRow as error:
@@ -124,17 +128,7 @@ def check_columns(schema: "StructType") -> None:
 
 def read_rows(batch: pa.RecordBatch, first_row: int, bounds: Bounds) -> pa.RecordBatch:
     """Return columns to encode; ``first_row`` is the number of the first row in its partition, for errors."""
-    columns: dict[str, pa.Array] = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            columns[name] = _READERS[name](
-                column.cast(_VOID[name]) if pa.types.is_null(column.type) else column, bounds
-            )
-        except _Wrong as wrong:
-            row = "" if wrong.row is None else f"row {first_row + wrong.row} of the partition: "
-            raise BadRow(f"{row}column {name} {wrong}") from None
-        except pa.ArrowException as error:
-            raise BadRow(f"column {name} ({column.type}) cannot be read: {error}") from None
+    columns = read_columns(batch, first_row, _VOID, lambda name, column: _READERS[name](column, bounds))
     _check_sizes(columns, first_row, bounds)
     return pa.RecordBatch.from_pydict(columns)
 
@@ -160,48 +154,32 @@ def _check_sizes(columns: "dict[str, pa.Array]", first_row: int, bounds: Bounds)
         )
 
 
-class _Wrong(Exception):
-    def __init__(self, text: str, row: int | None = None) -> None:
-        super().__init__(text)
-        self.row = row
-
-
 def _bytes(column: pa.Array, _bounds: Bounds) -> pa.Array:
-    if not _is_bytes(column.type):
-        raise _Wrong(f"is {column.type}; it is BINARY or STRING: cast it, or make it JSON with to_json")
-    return column.cast(pa.binary())
+    return bytes_of(column)
 
 
 def _headers(column: pa.Array, _bounds: Bounds) -> pa.Array:
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not _is_pair(kind.value_type):
-        raise _Wrong(f"is {kind}; it is ARRAY<STRUCT<key: STRING, value: BINARY>>")
+        raise WrongValue(f"is {kind}; it is ARRAY<STRUCT<key: STRING, value: BINARY>>")
     listed = column.cast(pa.list_(kind.value_type))
     # A header that is null has no key, either.
     place = pc.index(pc.is_null(listed.flatten().flatten()[0]), True).as_py()
     if place >= 0:
         row = pc.list_parent_indices(listed)[place].as_py()
-        raise _Wrong("has a header without a key, or a header that is null", row)
+        raise WrongValue("has a header without a key, or a header that is null", row)
     return encode_headers(listed)
 
 
 def _partition(column: pa.Array, bounds: Bounds) -> pa.Array:
-    if not pa.types.is_integer(column.type):
-        raise _Wrong(f"is {column.type}; it is a whole number")
-    numbers = column.cast(pa.int64())
+    numbers = whole_numbers(column)
     wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, bounds.partitions))
-    _refuse(wrong, column, lambda value: f"is {value}; the topic has 0 to {bounds.partitions - 1} for this write")
+    refuse(wrong, column, lambda value: f"is {value}; the topic has 0 to {bounds.partitions - 1} for this write")
     return numbers.fill_null(NOT_SAID).cast(pa.int32())
 
 
 def _timestamp(column: pa.Array, _bounds: Bounds) -> pa.Array:
-    if not pa.types.is_timestamp(column.type):
-        raise _Wrong(f"is {column.type}; it is TIMESTAMP")
-    if column.type.tz is None:
-        raise _Wrong("is a time without a zone (TIMESTAMP_NTZ); it is TIMESTAMP")
-    at_ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    _refuse(pc.less(at_ms, 0), column, lambda value: f"is {value}; it is after the beginning of 1970")
-    return at_ms.fill_null(NOT_SAID)
+    return times_of(column, least_ms=0).fill_null(NOT_SAID)
 
 
 _READERS: dict[str, Callable[[pa.Array, Bounds], pa.Array]] = {
@@ -226,16 +204,4 @@ def _is_pair(kind: pa.DataType) -> bool:
     if not pa.types.is_struct(kind):
         return False
     fields = [kind.field(at) for at in range(kind.num_fields)]
-    return [each.name for each in fields] == ["key", "value"] and all(_is_bytes(each.type) for each in fields)
-
-
-def _refuse(wrong: pa.Array, column: pa.Array, say: Callable[[object], str]) -> None:
-    """Raise for the first row that is wrong; a null in ``wrong`` is not."""
-    if pc.any(wrong).as_py():
-        row = pc.index(wrong, True).as_py()
-        raise _Wrong(say(column[row].as_py()), row)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    are = pa.types
-    return bool(are.is_string(kind) or are.is_large_string(kind) or are.is_binary(kind) or are.is_large_binary(kind))
+    return [each.name for each in fields] == ["key", "value"] and all(is_bytes(each.type) for each in fields)

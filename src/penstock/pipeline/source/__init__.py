@@ -2,7 +2,7 @@
 
 Spark makes a `PenstockSource` of the options of one read or write; readers are in this
 package, writers in `penstock.pipeline.sink`. Executors import both from a zip, so what
-only one of them needs is imported when it is asked for.
+only one of them needs is imported on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -5,18 +5,18 @@
 
 Laws of this file
 -----------------
-1. Nothing is told of a transaction that is not older than every one that still runs:
-   transactions end in another order than they begin, and a stream never looks back.
-   It is the store's own rule (`store/postgres/history.py`), with the same offsets.
+1. Only transactions that are older than every running one are read: transactions end
+   in another order than they begin, and a stream never looks back. It is the store's own
+   rule (`store/postgres/history.py`), with the same offsets.
 2. A page is read whole before Spark gets it, so that a job that is slow holds neither
    a transaction open nor a table: the store drops old tables, and would wait.
-3. Whether rows were dropped is asked after a page, not before: a table that went between
-   is then known of.
-4. No row is an object. The database sends numbers; words are looked up as columns, and packs of messages that were
-   acked together are taken apart as columns. Everything is counted in messages.
-5. A page is bounded by what it holds, however large its rows turn out to be: what is too much is not kept, and asked
-   for again. It may be many messages, as packs are small; they are taken apart some at a time.
-6. A schema of before may have no ranges and no packs, and is read all the same.
+3. A reader asks after a page, not before it, whether rows were dropped: so it also learns of a table that
+   was dropped meanwhile.
+4. No row is an object. The database sends numbers. Words are looked up as columns, and packs of messages that were
+   acked together are unpacked as columns. Everything is counted in messages.
+5. A page is bounded by its bytes. Rows beyond the bound are not kept, and are asked for again. A page may be many
+   messages, as packs are small; they are unpacked some at a time.
+6. An older schema without ranges and without packs can be read.
 7. Nothing loops over messages, nor over packs: words of 4 bytes are gathered from the whole column at once. Bodies are
    not copied. They stand back to back in the column of bodies, and only get more ends.
 
@@ -28,10 +28,10 @@ its messages comes in one column, since each column costs rows that are no packs
     │ 4     │ 8 each   │ 8 each        │ 4 each      │ 4 each            │
     └───────┴─ ─ ─ ─ ─ ┴─ ─ ─ ─ ─ ─ ─ ─┴─ ─ ─ ─ ─ ─ ─┴─ ─ ─ ─ ─ ─ ─ ─ ─ ─┘
 
-The database is asked for its own columns, as few as will do: each costs it as much as the rest of the way. What
-follows from another column is computed here, whole columns at once.
+The query selects as few columns as will do: each costs the database as much as the rest of the way. What follows from
+another column is computed here, whole columns at once.
 
-To import this module is to need `adbc-driver-postgresql`, the extra `spark-postgres`.
+Importing this module needs `adbc-driver-postgresql`, the extra `spark-postgres`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,7 +84,7 @@ _ZEROS = "decode(repeat('00', 4 * packed), 'hex')"
 
 
 class Part(NamedTuple):
-    """A part of the column: how it is asked for, how many words of 4 bytes a message has in it, and who needs it."""
+    """A part of the column: its SQL, how many words of 4 bytes a message has in it, and the fields that need it."""
 
     value: str
     words: int
@@ -282,7 +282,7 @@ class DatabaseHistories:
         return kept.end if first is None else int(first)
 
     def offset_after(self, rows: Range, count: int) -> int:
-        """Return where a range of so many rows ends: exactly, as a transaction that is told of is whole."""
+        """Return where a range of so many rows ends: exactly, as every transaction that is read is whole."""
         with self._transaction() as cursor:
             return self._after(cursor, rows, count)
 
@@ -349,8 +349,10 @@ class DatabaseHistories:
         return shard in kept and offset <= kept[shard].end
 
     def read(self, part: Slice, wanted: Wanted) -> Iterator[Any]:
-        """Yield the wanted rows of a part. It is below what is told, so it does not change; it may be dropped."""
-        names = self._names()
+        """Yield the wanted rows of a part. Their transactions have ended: rows do not change, but may be dropped."""
+        with self._transaction() as cursor:
+            # Those of all queues there ever were: a queue is known before its history is.
+            names = dict(_rows(cursor, f"SELECT number, name FROM {self._schema}.queue"))
         if wanted.queues:
             numbers = [number for number, name in names.items() if name in wanted.queues]
             if not numbers:
@@ -393,11 +395,6 @@ class DatabaseHistories:
         if first > rest.start and not part.goes_on:
             raise dropped(part.rows.shard, rest.start, first)
         return page
-
-    def _names(self) -> dict[int, str]:
-        """Return the names of all queues there ever were: those of a history are known before it is."""
-        with self._transaction() as cursor:
-            return dict(_rows(cursor, f"SELECT number, name FROM {self._schema}.queue"))
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:

@@ -2,11 +2,10 @@
 
     <data>/history, history-1, …    one log for each shard (docs/reference/log-format.md)
 
-Every batch is checked by its CRC on the way. Retention may drop a segment that was
-planned: what is open stays readable, and what is gone is passed over or an error, as
-the read was told.
+The CRC of every batch is checked. Retention may drop a segment that was planned: an open one stays readable. One that
+is gone is skipped, or is an error, as the options say.
 
-To import this module is to need `crc32c`, which is installed with `penstock`.
+Importing this module needs `crc32c`, which is installed with `penstock`.
 """
 
 import re
@@ -23,21 +22,12 @@ from penstock.contract.history_columns import FRAME_ROW_BITS
 from penstock.contract.limits import MIB
 from penstock.frame import BadFrame
 from penstock.history_arrow import KeptRows, Part, record_batch
-from penstock.pipeline.source.ranges import Range, Slice, Wanted, dropped
-
-try:
-    from penstock.pipeline.source import log_files
-    from penstock.pipeline.source.log_files import Front, Span
-except ModuleNotFoundError as error:
-    if error.name != "crc32c":
-        raise
-    raise ModuleNotFoundError(
-        "reading a data folder needs the package crc32c on every executor: pip install crc32c, or read from the server"
-    ) from None
-
 from penstock.log import record
 from penstock.log.recovery import LogCorrupted
 from penstock.log.segment import Index, segment_name
+from penstock.pipeline.source import log_files
+from penstock.pipeline.source.log_files import Front, Span
+from penstock.pipeline.source.ranges import NoHistory, Range, Slice, Wanted, dropped
 from penstock.store.embedded.history_format import HistoryFrame, UnknownFrame, decode
 
 # A record batch has so many rows, or bytes of frames, unless its last frame has more.
@@ -47,10 +37,6 @@ BATCH_BYTES = 16 * MIB
 _SAMPLES = 8
 
 _FOLDER = re.compile(r"history(?:-([1-9][0-9]*))?")
-
-
-class NoHistory(Exception):
-    """There is no history of a store in this folder."""
 
 
 class Piece(NamedTuple):
@@ -79,7 +65,7 @@ class FolderHistories:
         shards = sorted(int(match[1] or 0) for match in matches if match is not None)
         if not shards:
             raise NoHistory(f"there is no history in {self._path}: the option path names the data folder of a server")
-        # A shard whose folder was just made has nothing to tell yet.
+        # A shard whose folder was just made has no history yet.
         return [shard for shard in shards if log_files.is_created(self._folder(shard))]
 
     def _folder(self, shard: int) -> Path:
@@ -291,13 +277,10 @@ def batches_of(pieces: list[Piece], shard: int, wanted: Wanted) -> Iterator[Any]
         return
     given: dict[str, Any] = {"shard": shard}
     if any(column.name == "offset" for column in wanted.columns):
-        given["offset"] = pa.array(np.concatenate([_offsets(piece) for piece in pieces]))
+        offsets = [np.arange(piece.first, piece.stop) + (piece.offset << FRAME_ROW_BITS) for piece in pieces]
+        given["offset"] = pa.array(np.concatenate(offsets))
     batch = record_batch(rows, wanted.columns, given, dictionary=False)
     yield batch if mask is None else batch.filter(mask)
-
-
-def _offsets(piece: Piece) -> Any:
-    return np.arange(piece.first, piece.stop, dtype=np.int64) + (piece.offset << FRAME_ROW_BITS)
 
 
 def _mask(rows: KeptRows, pieces: Sequence[Piece], wanted: Wanted) -> Any:

@@ -13,7 +13,7 @@ Laws of this file
    it, or a lone marker, which a log that is quiet writes within two seconds (decision 0031).
 3. Indexes are hints: a reader that follows one checks the batch it leads to.
 
-To import this module is to need `crc32c`, which is installed with `penstock`.
+Importing this module needs `crc32c`, which is installed with `penstock`.
 """
 
 import errno
@@ -38,7 +38,7 @@ from penstock.store.embedded.history_format import UnknownFrame, read_head
 _INDEX_EVERY_BYTES = 16 * 1024
 # Of a batch: its header, the front of its record and the key of a frame, with a margin.
 _FRONT_BYTES = 192
-# A manifest may be written, and a segment dropped, just while one looks.
+# A manifest may be written, and a segment dropped, during a look.
 _LOOKS_MAX = 20
 
 

@@ -26,6 +26,10 @@ class HistoryEndsBefore(Exception):
     """A read was to begin where the history has never been."""
 
 
+class NoHistory(Exception):
+    """There is no history of a store in this folder."""
+
+
 class Wanted(NamedTuple):
     """Which columns, and which rows of them."""
 
@@ -107,7 +111,7 @@ def batch_ranges(histories: Histories, options: ReadOptions) -> list[Range]:
 
 
 def _by_shard(offsets: Offsets, kept: Mapping[int, Range], noun: str) -> dict[int, int]:
-    """Return what offsets say of each shard; nothing of one that they do not limit."""
+    """Return the offset for each shard; a shard that they do not limit is left out."""
     if isinstance(offsets, dict):
         unknown = sorted(offsets.keys() - kept.keys())
         if unknown:

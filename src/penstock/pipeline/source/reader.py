@@ -9,6 +9,7 @@ batch. Nothing is committed: a server keeps its history for a time, no matter wh
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -39,7 +40,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_histories(options: ReadOptions) -> Iterator[Histories]:
-    """Lend what the options name. Imported when it is asked for: each needs what the other does not."""
+    """Lend what the options name. Each is imported on first use, as it needs packages that the others do not."""
+    if options.path and find_spec("crc32c") is None:
+        raise ModuleNotFoundError(
+            "reading a data folder needs the package crc32c on every executor: pip install crc32c, or read from the "
+            "server"
+        )
     if options.path and options.topic:
         from penstock.pipeline.source.topic_folder import FolderTopic  # noqa: PLC0415
 
@@ -168,7 +174,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._latest = _ends(kept)
             _check_reached(histories, start, self._latest, self._options.noun)
             ends = self._latest if self._target is None else self._target
-            # What is told may end before what was read: a folder tells less than its server, a target is from before.
+            # The end may lie before what was read: a folder shows less than its server, and a target is older.
             end = {shard: max(ends.get(shard, 0), start.get(shard, 0)) for shard in {*ends, *start}}
             if isinstance(limit, ReadMaxRows):
                 end = _limited(histories, start, end, limit.max_rows)

@@ -6,7 +6,7 @@ Where a record begins is known only from the one before it: that is the one step
 record, and all it reads is a length. Everything else is done for all records at once;
 keys and values are neighbours in one buffer, and Arrow copies out those that are wanted.
 
-Only numpy and pyarrow, codecs included: executors need nothing of a server. No CRC is
+Only numpy and pyarrow, codecs included: executors have no packages of a server. No CRC is
 checked here. A server checks them when it reads, and so does a reader of its files.
 """
 

@@ -15,7 +15,7 @@ Of live messages each page is one look of the server at the queue, and `seen_at`
 queue goes on. A message is there at most once, as no page comes back to keys of another. What was settled while a
 queue was read may be in its history already.
 
-The module imports only the standard library and pyarrow, so that executors need nothing of a server.
+The module imports only the standard library and pyarrow: executors do not have the packages of a server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from pyarrow import compute
 from pyspark.sql.datasource import InputPartition
 
 from penstock.contract.history_columns import Column, Form
-from penstock.history_arrow import in_words, plain_batch
+from penstock.history_arrow import in_words, plain_batch, read_stream
 from penstock.pipeline.http import ServerClient, ServerRefused
 from penstock.pipeline.options import PARTITION, ReadOptions
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Wanted, chosen_of, cut, dropped
@@ -112,17 +112,17 @@ class ServerHistories:
             page = self._client.arrow(
                 "/api/history", shard=shard, offset=offset, until=end, limit=PAGE_ROWS, columns=names
             )
-            with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
-                said = {name.decode(): int(value) for name, value in stream.schema.metadata.items()}
-                if said["first_kept_offset"] > offset and not part.goes_on:
-                    raise dropped(shard, offset, said["first_kept_offset"])
-                if said["next_offset"] <= offset:
-                    raise HistoryEndsBefore(f"shard {shard} was to be read up to {end}, and ends at {offset} now")
-                for batch in stream:
-                    rows = chosen(batch, wanted)
-                    if rows.num_rows:
-                        yield converted(rows, wanted.columns, {"shard": shard})
-            offset = said["next_offset"]
+            batches, said = read_stream(page)
+            first_kept, next_offset = int(said["first_kept_offset"]), int(said["next_offset"])
+            if first_kept > offset and not part.goes_on:
+                raise dropped(shard, offset, first_kept)
+            if next_offset <= offset:
+                raise HistoryEndsBefore(f"shard {shard} was to be read up to {end}, and ends at {offset} now")
+            for batch in batches:
+                rows = chosen(batch, wanted)
+                if rows.num_rows:
+                    yield converted(rows, wanted.columns, {"shard": shard})
+            offset = next_offset
 
 
 class ServerTopic:
@@ -221,12 +221,10 @@ def _pages(options: ReadOptions, queue: str) -> Iterator[Any]:
     with ServerClient(options.url, options.key) as client:
         while True:
             page = client.arrow(f"/api/queues/{quote(queue)}/live", **query)
-            with pa.ipc.open_stream(pa.py_buffer(page)) as stream:
-                said = {name.decode(): value.decode() for name, value in stream.schema.metadata.items()}
-                seen_at = pa.scalar(int(said["seen_at"]), _MS).as_py()
-                for batch in stream:
-                    if batch.num_rows:
-                        yield converted(batch, options.columns, {"seen_at": seen_at})
+            batches, said = read_stream(page)
+            seen_at = pa.scalar(int(said["seen_at"]), _MS).as_py()
+            for batch in batches:
+                yield converted(batch, options.columns, {"seen_at": seen_at})
             if not said["next_cursor"]:
                 return
             query["cursor"] = said["next_cursor"]

@@ -7,7 +7,7 @@ As with the history of a folder, nothing is locked or changed, every CRC is chec
 only what is proven durable is read: of a running server, the last commit of a partition
 is seen when the next one is written, or when the log has been quiet for two seconds.
 
-To import this module is to need `crc32c`, which is installed with `penstock`.
+Importing this module needs `crc32c`, which is installed with `penstock`.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,10 @@ from typing import Any
 
 from penstock.contract.limits import MIB
 from penstock.pipeline.options import PARTITION, BadOption
+from penstock.pipeline.source import log_files
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Wanted, chosen_of, cut, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches
-
-try:
-    from penstock.pipeline.source import log_files
-    from penstock.streams.topic_catalog import Facts, TopicFacts, facts_of
-except ModuleNotFoundError as error:
-    if error.name != "crc32c":
-        raise
-    raise ModuleNotFoundError(
-        "reading a data folder needs the package crc32c on every executor: pip install crc32c, or read from the server"
-    ) from None
+from penstock.streams.topic_catalog import Facts, TopicFacts, facts_of
 
 BATCH_BYTES = 4 * MIB
 

@@ -273,7 +273,7 @@ def burials_in(history: DataFrame) -> DataFrame:
 
 
 def judged_burials(burials: DataFrame, dead_letters: DataFrame | None, *, by_shape: bool = True) -> DataFrame:
-    """Return burials, as `buried` gives them, each with its cause and what is told of it.
+    """Return burials, as `buried` gives them, each with its cause and the facts about it.
 
     ``dead_letters`` has `id` and `data` of messages that are still dead letters, or is None if that is not known.
     """

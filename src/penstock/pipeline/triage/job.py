@@ -179,12 +179,15 @@ def run(spark: SparkSession, options: TriageOptions, progress: Progress) -> Outc
         rows = [row.asDict(recursive=True) for row in causes_of(judged, since=since).limit(CAUSES_MAX).collect()]
         parts = burials_over_time(judged, first=known.first, last=known.last).collect()
         signatures = [row.asDict() for row in signatures_of(judged).limit(10 * CAUSES_MAX).collect()]
-        state = _state(start, known, new)
+        figures = {"first": known.first.isoformat(), "last": known.last.isoformat(), "buried": known.buried}
+        state = start.grown_state(known.settled, {_BURIALS: start.grown(_BURIALS, new)}, figures)
     finally:
         judged.unpersist()
         new.unpersist()
     setting = Setting(known_from=known.first, last=last, marks=marks, within=options.deploy_window)
-    buckets = _filled(parts, BUCKETS)
+    buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * BUCKETS)
+    for part in parts:
+        buckets[part["cause_id"]][part["bucket"]] = part["burials"]
     causes = [cause_of(_in_utc(row), buckets[row["cause_id"]], setting) for row in rows]
     progress.step("Writing the report")
     found = Found(known, causes, [_in_utc(row) for row in signatures], last, state)
@@ -201,15 +204,6 @@ def _together(start: PreviousRun, fresh: Known) -> Known:
     if fresh.settled:
         first, last = min(first, fresh.first), max(last, fresh.last)
     return Known(first, last, start.known.rows + fresh.settled, said["buried"] + fresh.buried)
-
-
-def _state(start: PreviousRun, known: Known, new: DataFrame) -> State | None:
-    """What the next run goes on from; None if there are too many burials to keep."""
-    burials = start.grown(_BURIALS, new)
-    if burials is None:
-        return None
-    figures = {"first": known.first.isoformat(), "last": known.last.isoformat(), "buried": known.buried}
-    return State(extent=start.extent, rows=known.settled, figures=figures, tables={_BURIALS: burials})
 
 
 def _known(history: DataFrame) -> Known:
@@ -235,13 +229,6 @@ def _dead_letters(spark: SparkSession, options: TriageOptions) -> DataFrame | No
         return None
     names = dead_letter_queues(described_queues(place))
     return read_live(spark, replace(place, queues=names, since="", until="")) if names else None
-
-
-def _filled(parts: Sequence[Any], count: int) -> "defaultdict[str, list[int]]":
-    found: defaultdict[str, list[int]] = defaultdict(lambda: [0] * count)
-    for part in parts:
-        found[part["cause_id"]][part["bucket"]] = part["burials"]
-    return found
 
 
 def _write(options: TriageOptions, found: Found) -> None:

@@ -98,13 +98,14 @@ def _over_time(causes: Sequence[Cause], *, known_from: datetime, known_to: datet
 
 def _cause(number: int, cause: Cause, times: Sequence[datetime], again: str) -> Section:
     deliveries = counted(cause.deliveries, "delivery", "deliveries")
+    tenants = ", ".join(f"{name} {many:,}" for name, many in cause.top_tenants)
     facts: list[tuple[str, str | int]] = [
         ("burials", f"{cause.burials:,} of {counted(cause.messages, 'message')}, after {deliveries}"),
         ("seen", f"{stamp(cause.first_seen)} to {stamp(cause.last_seen)}, {cause.trend}"),
         ("began with", cause.deploy or "no deploy that is known"),
         ("queues", ", ".join(cause.queues)),
         ("tiers", ", ".join(f"{name} {many:,}" for name, many in zip(PRIORITIES, cause.tiers, strict=True) if many)),
-        ("tenants", _tenants(cause)),
+        ("tenants", f"{cause.tenants:,}: {tenants}" if cause.tenants else "none: these messages have no group"),
         ("dead letters still", f"{cause.still_dead:,}"),
         ("messages", ", ".join(cause.sample_ids)),
         ("to replay", f"{again}/signatures/{cause.cause_id}.json"),
@@ -118,12 +119,6 @@ def _cause(number: int, cause: Cause, times: Sequence[datetime], again: str) -> 
         parts.append(folded("How its body begins", [listing(cause.sample_body)]))
     title = f"#{number} {cause.cause_id}" + (" (new)" if cause.is_new else "")
     return Section(title, parts, lead=cause.signature)
-
-
-def _tenants(cause: Cause) -> str:
-    if not cause.tenants:
-        return "none: these messages have no group"
-    return f"{cause.tenants:,}: " + ", ".join(f"{name} {many:,}" for name, many in cause.top_tenants)
 
 
 def _times(first: datetime, last: datetime, parts: int) -> list[datetime]:

@@ -14,7 +14,7 @@ It is known again by an id: 12 digits for words and frames and, if there is a bo
 
 Laws of the file
 ----------------
-1. It is all built-in functions of Spark: nothing of a message passes through Python.
+1. Everything is built-in functions of Spark: no message passes through Python.
 2. Nothing beyond the first `ERROR_CHARACTERS_MAX` characters is looked at, and no pattern is worse than quadratic in
    them: a hostile error costs about as much as any other.
 3. The same text has the same id in every run and version. A changed pattern changes ids: groups that are known
@@ -42,7 +42,7 @@ _ERROR_DIGITS = 12
 _SHAPE_DIGITS = 6
 _KIB = 1024
 
-# The ways in which a stack of calls is told, and each of its frames as file:function.
+# The formats of a stack of calls, and each of its frames as file:function.
 # Python's own traceback, innermost last; what follows the last frame is the error.
 _PYTHON_FRAME = r'(?m)^ *File "[^"\n]*", line \d+, in [^\n]+'
 _UP_TO_PYTHON_ERROR = r'(?s)^.*\n *File "[^\n]*(?:\n {4}[^\n]*+)*+(?:\n|$)'

@@ -4,5 +4,5 @@
     comparison.py   waits of what happened and of what would have, by tier
     job.py          the job: arrivals from a history, and the report
 
-Executors run the first two: they import the core, numpy and pyarrow, and nothing of a server.
+Executors run the first two: they import the core, numpy and pyarrow, and no server.
 """

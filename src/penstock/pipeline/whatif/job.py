@@ -136,7 +136,7 @@ def _plots(rows: Sequence[Row]) -> list[str]:
 
 
 ROWS = 1_000_000
-# Mean waits of the baseline and of what happened that are further apart are told.
+# Mean waits of the baseline and of what happened that are further apart are reported.
 _FAR = 2
 _NEAR_MS = 10
 
