@@ -105,7 +105,8 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "attributes": None if row["attributes"] is None else json.loads(row["attributes"]),
         **{name: row[name] and f"{row[name]:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" for name in times},
         **{name: row[name] for name in ("shard", "queue", "key", "offset", "priority", "delivery_count", "outcome")},
-        **{name: row[name] for name in ("group", "error")},
+        "group": row["group"],
+        "last_error": row["error"],
     }
 
 
