@@ -190,7 +190,7 @@ async def _open_database(
 ) -> AsyncIterator[OpenStore]:
     from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
     from penstock.store.postgres.clock import FollowingClock  # noqa: PLC0415
-    from penstock.store.postgres.health import watching  # noqa: PLC0415
+    from penstock.store.postgres.health import Watch, watching  # noqa: PLC0415
     from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
 
     async with (
@@ -201,7 +201,7 @@ async def _open_database(
             may_migrate=settings.postgres_auto_migrate,
             log_event=runtime.log_event,
         ) as store,
-        watching(database.url, database.schema) if is_watched else nullcontext() as look,
+        watching(Watch(database.url, database.schema)) if is_watched else nullcontext() as look,
         transactions(store, database, asyncio.to_thread) as within,
     ):
         _doubt(runtime, store.doubts)
@@ -224,7 +224,7 @@ async def _open_databases(
     """Open those of a map; what is the same database by two names, once."""
     from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
     from penstock.store.postgres.clock import FollowingClock  # noqa: PLC0415
-    from penstock.store.postgres.health import watching  # noqa: PLC0415
+    from penstock.store.postgres.health import Watch, watching  # noqa: PLC0415
     from penstock.store.postgres.multi_database import RoutedTransactions, open_several  # noqa: PLC0415
 
     clock = FollowingClock(runtime.clock)
@@ -245,8 +245,8 @@ async def _open_databases(
             database = databases[places.index(place)]
             within.append(await stack.enter_async_context(transactions(store, database, asyncio.to_thread)))
             if is_watched:
-                watch = watching(database.url, database.schema, database=routes.patterns_of(place))
-                looks.append(await stack.enter_async_context(watch))
+                watch = Watch(database.url, database.schema, database=routes.patterns_of(place))
+                looks.append(await stack.enter_async_context(watching(watch)))
             _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.doubts])
         placement = RoutedPlacement(stores, routes)
         _doubt(runtime, [_misplaced(place, names) for place, names in (await placement.misplaced()).items()])

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import psycopg
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery
-from penstock.store.postgres.database import Database
+from penstock.store.postgres.database import TIMING, Database, Timing
 from penstock.store.postgres.queue_cache import KnownQueue
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
@@ -69,8 +70,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def opened(queue: QueueSettings | None = None) -> AsyncIterator[Stage]:
-    settings, clock = empty_schema(), SimClock()
+async def opened(queue: QueueSettings | None = None, *, timing: Timing = TIMING) -> AsyncIterator[Stage]:
+    settings, clock = replace(empty_schema(), timing=timing), SimClock()
     store = await PostgresStore.open(settings, clock=clock, dice=SimDice(0), may_migrate=False, has_upkeep=False)
     async with store, await Database(settings).connect() as watcher:
         await store.create("orders", queue or QueueSettings(deliveries_max=0))

@@ -17,7 +17,7 @@ from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import Outcome
 from penstock.store.pages import HistoryRange
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.database import TIMING, PostgresSettings, Timing
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import shared_server
 from tests.postgres.waiting import until_waited_for
@@ -30,9 +30,11 @@ pytestmark = pytest.mark.real_time
 _seeds = count()
 
 
-async def opened(dsn: str, clock: SimClock, *, has_upkeep: bool = False) -> PostgresStore:
+async def opened(dsn: str, clock: SimClock, *, has_upkeep: bool = False, timing: Timing = TIMING) -> PostgresStore:
     dice = SimDice(next(_seeds))
-    return await PostgresStore.open(PostgresSettings(url=dsn), clock=clock, dice=dice, has_upkeep=has_upkeep)
+    return await PostgresStore.open(
+        PostgresSettings(url=dsn, timing=timing), clock=clock, dice=dice, has_upkeep=has_upkeep
+    )
 
 
 async def settle_for_days(dsn: str, *, days: int) -> None:
@@ -127,10 +129,12 @@ async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:
     assert [period["rows"] for period in await asyncio.to_thread(history, dsn)][:2] == [1, 2]
 
 
-async def test_every_store_settles_into_the_newest_period_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.leadership.BEAT_S", 0.01)
-    dsn, clock = shared_server().new_database(), SimClock()
-    async with await opened(dsn, clock, has_upkeep=True) as one, await opened(dsn, clock, has_upkeep=True) as other:
+async def test_every_store_settles_into_the_newest_period_whoever_leads() -> None:
+    dsn, clock, often = shared_server().new_database(), SimClock(), Timing(beat_s=0.01)
+    async with (
+        await opened(dsn, clock, has_upkeep=True, timing=often) as one,
+        await opened(dsn, clock, has_upkeep=True, timing=often) as other,
+    ):
         await one.create("orders", QueueSettings())
         for period in (2, 3, 4):
             clock.advance_ms(DAY_MS)

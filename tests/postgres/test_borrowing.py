@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.runtime.memory import memory_runtime
 from penstock.store.postgres.caller_transaction import Transactions, transactions
-from penstock.store.postgres.database import PLANS
+from penstock.store.postgres.database import PLANS, TIMING, Timing
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.waiting import until_waited_for
@@ -30,9 +31,9 @@ WHERE seq_scan > 0 AND relname IN ('ready', 'marked', 'leased', 'lease', 'line',
 
 @asynccontextmanager
 async def borrowing(
-    *, is_fifo: bool = False, has_upkeep: bool = False
+    *, is_fifo: bool = False, has_upkeep: bool = False, timing: Timing = TIMING
 ) -> AsyncIterator[tuple[PostgresStore, Transactions, psycopg.AsyncConnection[Any]]]:
-    settings, runtime = empty_schema(), memory_runtime()
+    settings, runtime = replace(empty_schema(), timing=timing), memory_runtime()
     async with (
         await PostgresStore.open(
             settings, clock=runtime.clock, dice=runtime.dice, may_migrate=False, has_upkeep=has_upkeep
@@ -79,12 +80,9 @@ async def test_a_connection_plans_as_its_owner_wants_after_a_call() -> None:
         assert (after["enable_seqscan"], after["enable_hashjoin"]) == ("on", "off")
 
 
-async def test_few_of_many_transactions_carry_a_notification_and_all_are_heard_of(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_few_of_many_transactions_carry_a_notification_and_all_are_heard_of() -> None:
     tell_s = 0.5
-    monkeypatch.setattr("penstock.store.postgres.leadership.TELL_S", tell_s)
-    async with borrowing(has_upkeep=True) as (store, within, connection):
+    async with borrowing(has_upkeep=True, timing=Timing(tell_s=tell_s)) as (store, within, connection):
         listener = await psycopg.AsyncConnection.connect(_url(store), autocommit=True)
         await listener.execute("LISTEN penstock")
         async with await psycopg.AsyncConnection.connect(_url(store)) as slow:

@@ -8,6 +8,7 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.postgres import queries
+from penstock.store.postgres.database import Timing
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import opened
 from tests.postgres.schemas import empty_schema
@@ -40,8 +41,7 @@ async def test_what_is_much_is_not_counted_every_time(monkeypatch: pytest.Monkey
 
 async def test_what_is_much_is_counted_behind_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "COUNTED_MOST", 8)
-    monkeypatch.setattr(queries, "AGAIN_S", 0.01)
-    settings = replace(empty_schema(), connections_max=2)
+    settings = replace(empty_schema(), connections_max=2, timing=Timing(recount_s=0.01))
     async with (
         await PostgresStore.open(settings, clock=SimClock(), dice=SimDice(0), may_migrate=False) as store,
         asyncio.timeout(60),

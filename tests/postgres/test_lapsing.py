@@ -1,6 +1,7 @@
 """Leases that end while somebody else is at them, or many at once: none of their messages is left behind."""
 
 import asyncio
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import EscalationOrder, Outcome
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.database import PostgresSettings, Timing
 from penstock.store.postgres.lease import ADVANCE_MOST
 from penstock.store.postgres.queue_cache import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow
 from penstock.store.postgres.store import PostgresStore
@@ -129,12 +130,9 @@ async def test_however_many_leases_have_ended_all_of_their_messages_come_back() 
         await store.close()
 
 
-async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_escalation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_escalation() -> None:
     # Longer than it takes to see that it waits.
-    monkeypatch.setattr("penstock.store.postgres.maintenance._HELD_WAIT_MS", 60_000)
-    settings, clock = empty_schema(), SimClock()
+    settings, clock = replace(empty_schema(), timing=Timing(lapse_ms=60_000)), SimClock()
     store = await opened(settings, clock)
     try:
         await store.create("orders", QueueSettings())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import count
 
 import psycopg
@@ -11,8 +12,8 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.errors import QueueNotFound
-from penstock.store.postgres import blocking
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.blocking import BriefWaits
+from penstock.store.postgres.database import PostgresSettings, Timing
 from penstock.store.postgres.errors import Locked
 from penstock.store.postgres.store import PostgresStore
 from penstock.telemetry import STORE_WAITS, LogEvent
@@ -121,11 +122,8 @@ async def test_a_verb_that_waited_for_the_deletion_of_its_queue_says_that_there_
             await sends
 
 
-async def test_a_lock_that_others_keep_is_refused_with_a_reason_and_nothing_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("penstock.store.postgres.database._LOCK_TIMEOUT", ("lock_timeout", "50ms"))
-    settings = empty_schema()
+async def test_a_lock_that_others_keep_is_refused_with_a_reason_and_nothing_is_done() -> None:
+    settings = replace(empty_schema(), timing=Timing(lock="50ms"))
     async with opened(settings) as store:
         await store.create("orders", QueueSettings())
         async with await psycopg.AsyncConnection.connect(settings.url) as other:
@@ -135,11 +133,8 @@ async def test_a_lock_that_others_keep_is_refused_with_a_reason_and_nothing_is_d
         assert (await store.counts("orders")).live == 0
 
 
-async def test_a_start_notes_which_process_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking, "NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
-    monkeypatch.setattr("penstock.store.postgres.leadership.NOT_FOR_LONG", "SET LOCAL lock_timeout = '50ms'")
-    monkeypatch.setattr(blocking, "_PAUSE_S", 0.01)
-    settings = empty_schema()
+async def test_a_start_notes_which_process_it_waits_for() -> None:
+    settings = replace(empty_schema(), timing=Timing(opening=BriefWaits("50ms", pause_s=0.01)))
     logged: list[dict[str, object]] = []
     url = f"{settings.url}&application_name=somebodys_report"
     async with await psycopg.AsyncConnection.connect(url) as other:

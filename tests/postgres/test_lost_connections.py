@@ -13,6 +13,7 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Sender
 from penstock.store.interface import EscalationOrder, Outcome, RedriveOrder, Release
+from penstock.store.postgres.database import Timing
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.cutting import Wire, wire
 from tests.postgres.schemas import empty_schema, shared_settings
@@ -22,10 +23,8 @@ from tests.simulation.clock import SimClock, SimDice
 pytestmark = pytest.mark.real_time
 
 
-@pytest.fixture(autouse=True)
-def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a busy machine takes: the servers here come back."""
-    monkeypatch.setattr("penstock.store.postgres.database.SETTLE_S_MAX", 600.0)
+# However long a busy machine takes: the servers here come back.
+PATIENT = Timing(settle_s_max=600.0)
 
 
 @asynccontextmanager
@@ -35,7 +34,7 @@ async def store_on_a_wire() -> AsyncIterator[tuple[PostgresStore, Wire]]:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         async with wire(settings.url, Path(folder)) as (laid, url):
             # Nobody asks after a call that a busy machine holds up: what is cut is the answer to the call itself.
-            on_wire = replace(settings, url=url, silence_s=600)
+            on_wire = replace(settings, url=url, silence_s=600, timing=PATIENT)
             store = await PostgresStore.open(
                 on_wire, clock=SimClock(), dice=SimDice(), may_migrate=False, has_upkeep=False
             )

@@ -15,7 +15,8 @@ from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.store.interface import Outcome, RedriveOrder
 from penstock.store.pages import HistoryRange
 from penstock.store.postgres import migrate
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.blocking import BriefWaits
+from penstock.store.postgres.database import TIMING, PostgresSettings, Timing
 from penstock.store.postgres.migrate import Found, SchemaMissing, plan, steps
 from penstock.store.postgres.statements import migrations, read
 from penstock.store.postgres.store import PostgresStore
@@ -50,9 +51,13 @@ def schema_of(version: int) -> str:
     return dsn
 
 
-async def opened(dsn: str, *, may_migrate: bool = True) -> PostgresStore:
+async def opened(dsn: str, *, may_migrate: bool = True, timing: Timing = TIMING) -> PostgresStore:
     return await PostgresStore.open(
-        PostgresSettings(url=dsn), clock=SimClock(), dice=SimDice(1), may_migrate=may_migrate, has_upkeep=False
+        PostgresSettings(url=dsn, timing=timing),
+        clock=SimClock(),
+        dice=SimDice(1),
+        may_migrate=may_migrate,
+        has_upkeep=False,
     )
 
 
@@ -161,8 +166,7 @@ async def test_servers_go_on_while_others_migrate() -> None:
         assert (await store.counts("orders")).live == 0
 
 
-async def test_nobody_waits_for_a_migration_that_waits_for_a_backup(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "NOT_FOR_LONG", "SET LOCAL lock_timeout = '10ms'")
+async def test_nobody_waits_for_a_migration_that_waits_for_a_backup() -> None:
     # What comes next changes the table of queues.
     dsn = schema_of(7)
     async with (
@@ -171,7 +175,7 @@ async def test_nobody_waits_for_a_migration_that_waits_for_a_backup(monkeypatch:
         asyncio.TaskGroup() as tasks,
     ):
         await backup.execute("LOCK TABLE penstock.queue IN ACCESS SHARE MODE")
-        migrating = tasks.create_task(opened(dsn))
+        migrating = tasks.create_task(opened(dsn, timing=Timing(opening=BriefWaits("10ms"))))
         # The last statement of a try that gave way is who it gave way to.
         waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_locks AS held%'"
         waits += " AND pid <> pg_backend_pid()"

@@ -13,7 +13,7 @@ from penstock.store.ids import message_id
 from penstock.store.interface import Outcome
 from penstock.store.pages import HistoryRange
 from penstock.store.postgres import maintenance
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.database import PostgresSettings, Timing
 from penstock.store.postgres.errors import Locked
 from penstock.store.postgres.maintenance import PURGE_IDLE_MS
 from penstock.store.postgres.store import PostgresStore
@@ -195,11 +195,13 @@ async def test_a_purge_whose_server_died_is_finished_by_another() -> None:
         assert await stage.store._burying.purge("orders", turn) == count
 
 
-async def test_a_purge_waits_for_a_transaction_that_holds_a_message_and_says_how_far_it_came_if_that_stays_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("penstock.store.postgres.errors._WAITS_S", ())
-    async with opened(SETTINGS) as stage, await psycopg.AsyncConnection.connect(stage.url) as other:
+async def test_a_purge_waits_for_a_transaction_that_holds_a_message_and_says_how_far_it_came_if_that_stays_open() -> (
+    None
+):
+    async with (
+        opened(SETTINGS, timing=Timing(retries_s=())) as stage,
+        await psycopg.AsyncConnection.connect(stage.url) as other,
+    ):
         await stage.store.send("orders", Drafts(bodies=[b""] * 25))
         await stage.lease(3, lease_ms=600_000)
         turn = await begin(stage)

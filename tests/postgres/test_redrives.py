@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.broker.queues import open_queues
-from penstock.broker.redrives import RedriveRequest, Redrives, State, TaskNotFound, TooManyRedrives
+from penstock.broker.redrives import RedriveRequest, Redrives, State, TaskNotFound, Timing, TooManyRedrives
 from penstock.contract.limits import REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
@@ -31,12 +31,8 @@ DEAD = "orders.dead"
 SLOWLY = RedriveRequest(rate_per_s=0.001)
 
 
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.redrives.BEAT_S", 0.01)
-    monkeypatch.setattr("penstock.broker.redrives._LOOK_S", 0.01)
-    # All that are to stop here do, however busy the machine is.
-    monkeypatch.setattr("penstock.broker.redrives.STOP_S_MAX", 60.0)
+# All that are to stop here do, however busy the machine is.
+OFTEN = Timing(beat_s=0.01, look_s=0.01, stop_s_max=60.0)
 
 
 class Servers:
@@ -59,10 +55,10 @@ class Servers:
         return await self._closing.enter_async_context(store)
 
     @asynccontextmanager
-    async def server(self, *, takes_over: bool = True) -> AsyncIterator[Redrives]:
+    async def server(self, *, takes_over: bool = True, timing: Timing = OFTEN) -> AsyncIterator[Redrives]:
         """One that stops in good order."""
         store, runtime = await self.store(), memory_runtime()
-        redrives = Redrives(store, runtime, kept=store.redrives, takes_over=takes_over)
+        redrives = Redrives(store, runtime, kept=store.redrives, takes_over=takes_over, timing=timing)
         async with open_queues(store, runtime, is_tidied=True, redrives=redrives):
             yield redrives
 
@@ -201,15 +197,12 @@ async def test_of_many_servers_one_takes_a_redrive_over() -> None:
             now_ms += LOST_MS + 1
 
 
-async def test_a_server_that_was_taken_for_gone_leaves_its_redrive_to_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_that_was_taken_for_gone_leaves_its_redrive_to_the_other() -> None:
     async with servers() as here:
         store = await here.bury(200)
-        async with here.server(takes_over=False) as first:
+        # It is not heard but when it notes a step.
+        async with here.server(takes_over=False, timing=replace(OFTEN, beat_s=3_600)) as first:
             task = await first.begin(DEAD, RedriveRequest(rate_per_s=5))
-            # It is not heard any more but when it notes a step.
-            monkeypatch.setattr("penstock.broker.redrives.BEAT_S", 3_600)
             await moved(first, task.id, 1)
             held = await eventually(lambda: store.redrives.hold(runner=1, now_ms=2**60, takes_over=True))
             assert task.running is not None
@@ -222,11 +215,10 @@ async def test_a_server_that_was_taken_for_gone_leaves_its_redrive_to_the_other(
                 first.find(DEAD, task.id)
 
 
-async def test_who_has_not_been_heard_for_long_asks_before_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.redrives.BEAT_S", 3_600)
+async def test_who_has_not_been_heard_for_long_asks_before_the_next_step() -> None:
     async with servers() as here:
         store = await here.bury(3)
-        async with here.server(takes_over=False) as first:
+        async with here.server(takes_over=False, timing=replace(OFTEN, beat_s=3_600)) as first:
             task = await first.begin(DEAD, RedriveRequest())
             # As a machine that stands still for a while: nothing else runs here until another one has it.
             here.clock.advance_ms(LOST_MS + 1)
@@ -296,7 +288,7 @@ async def test_a_redrive_is_kept_in_the_database_of_its_queue() -> None:
         await bury(own, 3)
         kept: KeptRedrives = RoutedRedrives([each.redrives for each in stores], routes)
         runtime = memory_runtime()
-        first, second = (Redrives(store, runtime, kept=kept, takes_over=True) for _ in range(2))
+        first, second = (Redrives(store, runtime, kept=kept, takes_over=True, timing=OFTEN) for _ in range(2))
         async with (
             open_queues(store, runtime, is_tidied=True, redrives=second),
             open_queues(store, runtime, is_tidied=True, redrives=first),

@@ -10,6 +10,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.core.queue.queue import QueueFull
 from penstock.store.interface import QueueStore
+from penstock.store.postgres.database import PostgresSettings, Timing
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.blocks import Stage, opened
@@ -25,10 +26,9 @@ _SEND = b"SELECT penstock.send_plain(%s::int, %s::bigint, %s::bigint, 2::smallin
 _NONE = (0, 0, 0, 0, 0)
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_settings() -> PostgresSettings:
     """Senders wait for each other here for as long as a busy machine takes, and are not refused for that."""
-    monkeypatch.setattr("penstock.store.postgres.database._LOCK_TIMEOUT", ("lock_timeout", f"{PATIENCE_S}s"))
+    return replace(empty_schema(), timing=Timing(lock=f"{PATIENCE_S}s"))
 
 
 async def accepted(store: QueueStore, batches: list[int]) -> int:
@@ -42,7 +42,7 @@ async def accepted(store: QueueStore, batches: list[int]) -> int:
 
 
 async def test_a_queue_takes_exactly_its_size_from_many_who_send_at_once() -> None:
-    settings = empty_schema()
+    settings = patient_settings()
     stores = [
         await PostgresStore.open(settings, clock=SimClock(), dice=SimDice(seed), may_migrate=False, has_upkeep=False)
         for seed in range(3)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -18,7 +19,7 @@ from penstock.metrics.prometheus import Connections, Prometheus, Requests
 from penstock.server import open_application
 from penstock.settings import ServerSettings
 from penstock.store.errors import StoreUnreachable
-from penstock.store.postgres import health
+from penstock.store.postgres.database import PostgresSettings, Timing
 from tests.cli.servers import Served
 from tests.postgres.maps import opened
 from tests.postgres.servers import Server, shared_server
@@ -140,10 +141,9 @@ async def test_queues_that_a_changed_map_leads_elsewhere_for_are_noted(caplog: p
 
 
 async def test_queues_of_other_databases_go_on_while_one_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "EVERY_S", 0.2)
-    # One that is there may take its time, and one that is gone refuses.
-    monkeypatch.setattr(health, "ANSWER_S", 60.0)
-    monkeypatch.setattr("penstock.store.postgres.database.SETTLE_S_MAX", 0.1)
+    # One that is gone refuses, and does not come back.
+    brief = partial(PostgresSettings, timing=Timing(settle_s_max=0.1))
+    monkeypatch.setattr("penstock.store.postgres.database.PostgresSettings", brief)
     with Server() as fragile:
         url = f"orders.*={shared_server().new_database()},*={fragile.dsn}"
         async with open_application(ServerSettings(store=url, kafka=False), is_watched=True) as application:

@@ -23,8 +23,8 @@ from penstock.settings import ServerSettings
 from penstock.store.errors import StoreUnreachable
 from penstock.store.postgres.caller_transaction import Lending
 from penstock.store.postgres.connection import Silent, bounded
-from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.health import watching
+from penstock.store.postgres.database import TIMING, Database, PostgresSettings, Timing
+from penstock.store.postgres.health import Watch, watching
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.falling_silent import Relay, relayed
 from tests.postgres.schemas import empty_schema
@@ -60,10 +60,10 @@ class Far:
 
 
 @asynccontextmanager
-async def store_on_a_relay(*, has_upkeep: bool = False) -> AsyncIterator[Far]:
+async def store_on_a_relay(*, has_upkeep: bool = False, timing: Timing = TIMING) -> AsyncIterator[Far]:
     near, runtime = empty_schema(), memory_runtime()
     async with relayed(near.url, connect_s=_PATIENCE_S) as (relay, url):
-        settings = replace(near, url=url, silence_s=_PATIENCE_S)
+        settings = replace(near, url=url, silence_s=_PATIENCE_S, timing=timing)
         async with await PostgresStore.open(
             settings, clock=runtime.clock, dice=runtime.dice, may_migrate=False, has_upkeep=has_upkeep
         ) as store:
@@ -172,9 +172,8 @@ async def test_a_call_that_takes_long_is_not_taken_for_lost() -> None:
             assert len(sending.result()) == 1
 
 
-async def test_a_store_listens_again_after_its_connection_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.leadership.BEAT_S", 0.1)
-    async with store_on_a_relay(has_upkeep=True) as far:
+async def test_a_store_listens_again_after_its_connection_was_forgotten() -> None:
+    async with store_on_a_relay(has_upkeep=True, timing=Timing(beat_s=0.1)) as far:
         store = far.store
         await store.send("orders", Drafts(bodies=[b"a"]))
         woken = asyncio.Event()
@@ -205,21 +204,21 @@ async def test_a_store_closes_while_its_database_is_silent() -> None:
         assert time.monotonic() - began < _SECONDS_MAX
 
 
-async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.health.EVERY_S", 0.5)
-    monkeypatch.setattr("penstock.store.postgres.health.ANSWER_S", 0.5)
+async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back() -> None:
     settings = empty_schema()
-    async with relayed(settings.url, connect_s=_HASTE_S) as (relay, url), watching(url, settings.schema) as look:
+    async with (
+        relayed(settings.url, connect_s=_HASTE_S) as (relay, url),
+        watching(Watch(url, settings.schema, every_s=0.5, answer_s=0.5)) as look,
+    ):
         relay.fall_silent()
         await eventually(lambda: not look().is_answering, within_s=_SECONDS_MAX)
         relay.speak()
         await eventually(lambda: look().is_answering, within_s=_SECONDS_MAX)
 
 
-async def test_a_kept_connection_that_was_forgotten_is_not_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.caller_transaction._ANSWER_S", 0.5)
+async def test_a_kept_connection_that_was_forgotten_is_not_lent() -> None:
     async with relayed(empty_schema().url, connect_s=_PATIENCE_S) as (relay, url):
-        lending = Lending(url, is_pooled=False, in_thread=asyncio.to_thread)
+        lending = Lending(url, is_pooled=False, in_thread=asyncio.to_thread, answer_s=0.5)
         async with lending.transaction() as connection:
             await connection.execute("SELECT 1")
         async with lending.plain_transaction() as plain:

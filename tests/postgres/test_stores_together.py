@@ -14,7 +14,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import Outcome
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.database import TIMING, PostgresSettings, Timing
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema, until_alone
 from tests.postgres.waiting import until_waited_for
@@ -44,8 +44,8 @@ class Together:
 
 
 @asynccontextmanager
-async def together() -> AsyncIterator[Together]:
-    found = Together(empty_schema())
+async def together(timing: Timing = TIMING) -> AsyncIterator[Together]:
+    found = Together(replace(empty_schema(), timing=timing))
     try:
         yield found
     finally:
@@ -273,11 +273,11 @@ async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> No
         await eventually(second._presence._leads)
 
 
-async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("penstock.store.postgres.leadership.BEAT_S", 0.01)
-    async with together() as here, await psycopg.AsyncConnection.connect(here.settings.url) as holder:
+async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep() -> None:
+    async with (
+        together(Timing(beat_s=0.01)) as here,
+        await psycopg.AsyncConnection.connect(here.settings.url) as holder,
+    ):
         other = await here.store()
         await other.create("letters", QueueSettings(is_fifo=True))
         await other.create("orders", QueueSettings())

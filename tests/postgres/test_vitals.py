@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from penstock.store.postgres.health import Vitals, read_vitals, watching
+from penstock.store.postgres.health import Vitals, Watch, read_vitals, watching
 from tests.postgres.servers import Server, shared_server
 from tests.waiting import eventually
 
@@ -42,15 +42,14 @@ async def test_the_oldest_snapshot_and_its_process_are_named() -> None:
 
 async def test_a_database_that_does_not_answer_is_seen() -> None:
     with Server() as server:
-        async with watching(server.dsn, "public") as seen:
+        async with watching(Watch(server.dsn, "public")) as seen:
             server.kill()
             await eventually(lambda: not seen().is_answering)
 
 
-async def test_a_database_that_ends_is_noticed_before_it_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.postgres.health.EVERY_S", 3_600.0)
+async def test_a_database_that_ends_is_noticed_before_it_is_looked_at_again() -> None:
     with Server() as server:
-        async with watching(server.dsn, "public") as look:
+        async with watching(Watch(server.dsn, "public", every_s=3_600.0)) as look:
             first = look()
             await eventually(lambda: look() is not first)
             await asyncio.to_thread(server.stop)

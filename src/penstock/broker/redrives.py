@@ -81,16 +81,24 @@ async def pages(placement: Placement, queue: str, sought: MessageFilter) -> Asyn
 SAMPLE_MAX = 20
 UNBOUNDED = 2**62
 DRY_RUN_MAX = 10_000
-# How often those that are kept by the store are looked after.
-BEAT_S = 1.0
-# How long it is waited until one has stopped that runs elsewhere, and how often it is looked at.
-STOP_S_MAX = 10.0
 # How long a redrive waits for room in a queue that is full, and how often it looks.
 FULL_S_MAX = 60.0
 _FULL_LOOK_S = 0.5
-_LOOK_S = 0.1
 _BUSY_S = 0.1
 _TROUBLE = (StoreUnreachable, StoreForbids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How often redrives that are kept by the store are looked after. A server uses what stands here."""
+
+    beat_s: float = 1.0
+    # How long to wait until one that runs elsewhere has stopped, and how often to look.
+    stop_s_max: float = 10.0
+    look_s: float = 0.1
+
+
+TIMING = Timing()
 
 
 class TaskNotFound(Exception):
@@ -176,12 +184,19 @@ class Redrives:
     """Those that run here, and with ``kept`` those of all servers; who ``takes_over`` goes on with what others left."""
 
     def __init__(
-        self, placement: Placement, runtime: Runtime, *, kept: KeptRedrives | None = None, takes_over: bool = False
+        self,
+        placement: Placement,
+        runtime: Runtime,
+        *,
+        kept: KeptRedrives | None = None,
+        takes_over: bool = False,
+        timing: Timing = TIMING,
     ) -> None:
         self._placement = placement
         self._runtime = runtime
         self._kept = kept
         self._takes_over = takes_over
+        self._timing = timing
         # By this number the store knows who runs a task.
         self._runner = 0 if kept is None else runtime.dice.token()
         self._has_held = False
@@ -284,7 +299,7 @@ class Redrives:
         """
         task.told_to_stop.set()
         if task.running is not None:
-            await asyncio.wait([task.running], timeout=STOP_S_MAX if task.is_kept else None)
+            await asyncio.wait([task.running], timeout=self._timing.stop_s_max if task.is_kept else None)
         if task.is_kept and (task.running is None or task.is_left):
             return await self._end_elsewhere(task)
         return task
@@ -292,12 +307,12 @@ class Redrives:
     async def _end_elsewhere(self, task: Task) -> Task:
         assert self._kept is not None
         await self._kept.stop(task.dead_letters, task.id, state=State.STOPPED.value, now_ms=self._placement.now_ms())
-        until = asyncio.get_running_loop().time() + STOP_S_MAX
+        until = asyncio.get_running_loop().time() + self._timing.stop_s_max
         while True:
             task = await self.look(task.dead_letters, task.id)
             if task.state is not State.RUNNING or asyncio.get_running_loop().time() >= until:
                 return task
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(self._timing.look_s)
 
     def stop(self) -> None:
         """End all that run here; those that are kept by the store are left to others."""
@@ -325,7 +340,7 @@ class Redrives:
                     held = await kept.hold(runner=self._runner, now_ms=now_ms, takes_over=self._takes_over)
                     self._has_held = self._has_held or bool(held)
                     self._go_on(held, now_ms)
-            await _wait(self._stopping, BEAT_S)
+            await _wait(self._stopping, self._timing.beat_s)
         running = [task.running for task in self._known.values() if task.running is not None]
         if running:
             await asyncio.wait(running)

@@ -6,15 +6,14 @@ repeated; between two tries the holders are looked up in `pg_locks` and logged.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from psycopg import AsyncConnection, errors
 
 from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import STORE_WAITS, LogEvent
 
-NOT_FOR_LONG = "SET LOCAL lock_timeout = '2s'"
 _TRIES_MAX = 20
-_PAUSE_S = 1.0
 _HOLDERS_MAX = 3
 # Who holds tables of the schema by more than reading them, those first that have held them longest. A role without
 # pg_read_all_stats sees no application and no time of other roles.
@@ -30,12 +29,33 @@ SELECT held.pid, held.relation::regclass::text, held.mode, who.usename::text, wh
 """
 
 
+@dataclass(frozen=True, slots=True)
+class BriefWaits:
+    """How long one try waits for a lock, in PostgreSQL's words, and how long after it the next one begins."""
+
+    lock: str = "2s"
+    pause_s: float = 1.0
+
+    @property
+    def limit(self) -> str:
+        """The statement that limits the waits of a transaction."""
+        return f"SET LOCAL lock_timeout = '{self.lock}'"
+
+
+BRIEF_WAITS = BriefWaits()
+
+
 def quiet(event: LogEvent, /, **fields: object) -> None:
     """Log nothing: for a store that is opened where nothing reads a log."""
 
 
 async def without_long_waits(
-    connection: AsyncConnection, schema: str, run: Callable[[], Awaitable[None]], log_event: LogEventWriter
+    connection: AsyncConnection,
+    schema: str,
+    run: Callable[[], Awaitable[None]],
+    log_event: LogEventWriter,
+    *,
+    pause_s: float,
 ) -> None:
     """Run something that waits for locks for a moment only, until it gets them; raises what the last try raised."""
     for tries_left in reversed(range(_TRIES_MAX)):
@@ -46,7 +66,7 @@ async def without_long_waits(
                 raise
             for pid, table, mode, role, application, since in await _holders(connection, schema):
                 log_event(STORE_WAITS, table=table, mode=mode, pid=pid, role=role, application=application, since=since)
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s)
         else:
             return
 

@@ -197,9 +197,10 @@ _ANSWER_S = 5.0
 
 
 class Lending:
-    def __init__(self, url: str, *, is_pooled: bool, in_thread: InThread) -> None:
+    def __init__(self, url: str, *, is_pooled: bool, in_thread: InThread, answer_s: float = _ANSWER_S) -> None:
         self._url = bounded(url)
         self._in_thread = in_thread
+        self._answer_s = answer_s
         self._prepare_threshold = None if is_pooled else 5
         self._free: list[Async] = []
         self._free_plain: list[Plain] = []
@@ -234,7 +235,7 @@ class Lending:
         while self._free:
             connection = self._free.pop()
             try:
-                with answered_within(connection, _ANSWER_S):
+                with answered_within(connection, self._answer_s):
                     await connection.execute("SELECT")
             except psycopg.OperationalError:
                 await connection.close()
@@ -246,7 +247,7 @@ class Lending:
         while self._free_plain:
             connection = self._free_plain.pop()
             try:
-                with answered_within(connection, _ANSWER_S):
+                with answered_within(connection, self._answer_s):
                     await self._in_thread(connection.execute, "SELECT")
             except psycopg.OperationalError:
                 connection.close()

@@ -38,6 +38,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.contract.names import check_schema
 from penstock.store.errors import StoreTurnsAway, StoreUnfit
 from penstock.store.postgres.array_codec import DUMPERS
+from penstock.store.postgres.blocking import BRIEF_WAITS, BriefWaits
 from penstock.store.postgres.connection import (
     Arguments,
     Lost,
@@ -163,9 +164,6 @@ class Lookout:
 
 
 _RETRIES_MAX = 20
-# For how long it is tried to learn what became of a call whose connection broke: a server that is restarted is back by
-# then. Whoever gives up leaves it to the client to ask again, for whom an ack that was done is stale.
-SETTLE_S_MAX = 5.0
 _SETTLE_PAUSE_S = 0.1
 # Every statement has one good plan, by an index. A table of messages is empty now and has millions of rows a minute
 # later, before PostgreSQL has counted them: a plan for an empty table must not be kept. Without sorts, since the index
@@ -179,10 +177,7 @@ PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
-# How long a call waits for a lock that others hold, such as that of a group in a transaction that was left open.
-_LOCK_TIMEOUT = ("lock_timeout", "10s")
 _ISOLATION = ("default_transaction_isolation", r"read\ committed")
-_PLANS_HERE = ";".join(f"SET LOCAL {name} = '{value}'" for name, value in (*PLANS.items(), _LOCK_TIMEOUT)).encode()
 # Of databases with another encoding nothing is expected but ASCII. One with SQL_ASCII holds whatever it is given.
 _ENCODINGS = {"UTF8": "utf-8", "SQL_ASCII": "utf-8", "LATIN1": "latin-1"}
 T = TypeVar("T")
@@ -191,6 +186,31 @@ _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 
 class NotDurable(StoreUnfit):
     """The database does not promise what a store of queues needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a store waits for what. A server uses what stands here."""
+
+    # Between two turns of what a store does by itself.
+    beat_s: float = 1.0
+    # How long wakes gather before they go out together.
+    tell_s: float = 0.05
+    # Between two counts of queues that hold much.
+    recount_s: float = 1.0
+    # How long a call waits for a lock that others hold, such as that of a group in a transaction that was left open.
+    lock: str = "10s"
+    # While a store opens; and between tries of what has a queue for itself, which waits half a second in each.
+    opening: BriefWaits = BRIEF_WAITS
+    retries_s: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    # How long a lease waits for another store that is at what follows from the time alone.
+    lapse_ms: int = 500
+    # For how long it is tried to learn what became of a call whose connection broke: a server that is restarted is back
+    # by then. After that it is left to the client to ask again, for whom an ack that was done is stale.
+    settle_s_max: float = 5.0
+
+
+TIMING = Timing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +229,7 @@ class PostgresSettings:
     drops_history: bool = False
     # How long a call may take before it is found out whether the database is there at all, and how long that may take.
     silence_s: float = 5.0
+    timing: Timing = TIMING
 
     def __post_init__(self) -> None:
         check_schema(self.schema)
@@ -222,6 +243,8 @@ class Database:
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(settings.connections_max)
         self._is_closed = False
+        here = (*PLANS.items(), ("lock_timeout", settings.timing.lock))
+        self._plans_here = ";".join(f"SET LOCAL {name} = '{value}'" for name, value in here).encode()
         # What its texts can hold, in Python's words; known once there was a connection.
         self.encoding = "utf-8"
         self._lookout = Lookout(
@@ -232,7 +255,7 @@ class Database:
         """Open a connection that the caller owns; in as many seconds, or as the URL says."""
         url = bounded(self.settings.url)
         if not self.settings.is_pooled:
-            url = _with_plans(url)
+            url = _with_plans(url, self.settings.timing.lock)
         if wait_s is not None:
             url = make_conninfo(url, connect_timeout=max(1, round(wait_s)))
         try:
@@ -302,7 +325,7 @@ class Database:
         try:
             async with session.transaction() as connection:
                 if self.settings.is_pooled:
-                    await connection.execute(_PLANS_HERE)
+                    await connection.execute(self._plans_here)
                 yield connection
         except Lost:
             await self._close_free()
@@ -361,7 +384,7 @@ class Database:
     async def _settle(self, make: Callable[[], Awaitable[Any]], operation: int) -> Any:
         """Find out what became of an operation, and make it if nothing did; wait for a server that is restarted."""
         answer = f"SELECT answer FROM {self.settings.schema}.operation WHERE id = %s".encode()
-        until = asyncio.get_running_loop().time() + SETTLE_S_MAX
+        until = asyncio.get_running_loop().time() + self.settings.timing.settle_s_max
         while True:
             try:
                 found = await self._run(answer, (operation,))
@@ -384,8 +407,14 @@ class Database:
 
     async def _run(self, text: bytes, values: Arguments) -> list[Any]:
         if self.settings.is_pooled:
-            return await self._tried(lambda session: _execute_pooled(session, text, values))
+            return await self._tried(lambda session: self._execute_pooled(session, text, values))
         return await self._tried(lambda session: session.execute(text, values))
+
+    async def _execute_pooled(self, session: Session, text: bytes, values: Arguments) -> list[Any]:
+        """Run a statement on a connection that another client uses after the transaction."""
+        async with session.transaction() as connection:
+            await connection.execute(self._plans_here)
+            return await session.execute(text, values)
 
     async def _tried(self, run: Callable[[Session], Awaitable[T]]) -> T:
         for _ in range(_RETRIES_MAX):
@@ -408,17 +437,10 @@ class Database:
         raise again
 
 
-async def _execute_pooled(session: Session, text: bytes, values: Arguments) -> list[Any]:
-    """Run a statement on a connection that is somebody else's after the transaction."""
-    async with session.transaction() as connection:
-        await connection.execute(_PLANS_HERE)
-        return await session.execute(text, values)
-
-
-def _with_plans(url: str) -> str:
+def _with_plans(url: str, lock: str) -> str:
     """Return how to connect so that statements are planned, and see what others do, as they were meant to."""
     given = conninfo_to_dict(url).get("options") or ""
-    ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION, _LOCK_TIMEOUT))
+    ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION, ("lock_timeout", lock)))
     return make_conninfo(url, options=f"{ours} {given}".strip())
 
 

@@ -11,7 +11,7 @@ way, and comes again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import psycopg
@@ -85,12 +85,10 @@ def not_let_in(error: psycopg.OperationalError) -> Unreached:
 
 T = TypeVar("T")
 
-_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
-
-async def patiently(run: Callable[[], Awaitable[T]]) -> T:
+async def patiently(run: Callable[[], Awaitable[T]], waits_s: Sequence[float]) -> T:
     """Do something that may find a lock taken; raises `Locked` if it still is after some tries."""
-    for wait_s in _WAITS_S:
+    for wait_s in waits_s:
         try:
             return await run()
         except Locked:

@@ -58,11 +58,15 @@ async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> 
 class Watch:
     """Looks every few seconds, over a connection that is made anew when it breaks; `seen` is what it saw last."""
 
-    def __init__(self, dsn: str, schema: str, *, database: str = "*") -> None:
+    def __init__(
+        self, dsn: str, schema: str, *, database: str = "*", every_s: float = EVERY_S, answer_s: float = ANSWER_S
+    ) -> None:
         self.seen = Vitals(database=database)
         self._database = database
         self._dsn = dsn
         self._schema = schema
+        self._every_s = every_s
+        self._answer_s = answer_s
 
     async def run(self) -> None:
         while True:
@@ -71,11 +75,11 @@ class Watch:
                     bounded(self._dsn, connect_timeout=5), autocommit=True, prepare_threshold=None
                 ) as connection:
                     while True:
-                        with answered_within(connection, ANSWER_S):
+                        with answered_within(connection, self._answer_s):
                             found = await read_vitals(connection, self._schema)
                         self.seen = replace(found, database=self._database)
                         # Nothing is heard here but that the connection has ended, which is noticed at once.
-                        async for _ in connection.notifies(timeout=EVERY_S):
+                        async for _ in connection.notifies(timeout=self._every_s):
                             pass
             except psycopg.Error:
                 self.seen = Vitals(is_answering=False, database=self._database)
@@ -83,9 +87,8 @@ class Watch:
 
 
 @asynccontextmanager
-async def watching(dsn: str, schema: str, *, database: str = "*") -> AsyncIterator[Callable[[], Vitals]]:
+async def watching(watch: Watch) -> AsyncIterator[Callable[[], Vitals]]:
     """Watch a database for as long as this lasts, and lend what was seen last."""
-    watch = Watch(dsn, schema, database=database)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch.run())
         try:

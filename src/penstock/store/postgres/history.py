@@ -390,7 +390,9 @@ class HistoryReader:
         if before > told.end:
             raise NotWrittenYet(f"{before} is beyond the end of the history, which is {told.end}")
         # Somebody may read what is to go.
-        (kept,) = await patiently(lambda: self._database.call("trim_history", before, None, True))
+        (kept,) = await patiently(
+            lambda: self._database.call("trim_history", before, None, True), self._database.settings.timing.retries_s
+        )
         return int(kept)
 
 

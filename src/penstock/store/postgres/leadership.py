@@ -25,19 +25,17 @@ from psycopg import AsyncConnection, Notify
 from penstock.runtime.interface import LogEventWriter
 from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.store.postgres import migrate
-from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
+from penstock.store.postgres.blocking import quiet, without_long_waits
 from penstock.store.postgres.clock import Following
 from penstock.store.postgres.connection import Lost, answered_within
 from penstock.store.postgres.database import Database, check_durable
 from penstock.store.postgres.errors import refusal
 
-BEAT_S = 1.0
 TIDY_BEATS = 5
-# How long wakes gather before they go out together, and how many names one call has.
-TELL_S = 0.05
+# How many names one call has.
 _NAMES_MAX = 60
 _EVERYBODY = "*"
-# Any role that may connect can call us. Past so many names in `TELL_S` everybody is woken once, at its end.
+# Any role that may connect can call us. Past so many names in `tell_s` everybody is woken once, at its end.
 _HEARD_MAX = 50 * _NAMES_MAX
 # What to tell others, and to look after the queues, is tried again after, whatever it was.
 _TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
@@ -60,6 +58,7 @@ class Presence:
         clock: Following | None = None,
     ) -> None:
         self._database = database
+        self._timing = database.settings.timing
         self._now_ms = now_ms
         self._turn = turn
         self._tidy = tidy
@@ -91,7 +90,7 @@ class Presence:
             with _said(connection):
                 self.doubts = await check_durable(connection, may_lose=settings.may_lose)
                 if may_migrate:
-                    await migrate.migrate(connection, settings.schema, log_event)
+                    await migrate.migrate(connection, settings.schema, log_event, waits=self._timing.opening)
                 else:
                     await migrate.check(connection, settings.schema)
         except BaseException:
@@ -106,13 +105,19 @@ class Presence:
             self._connection = None
         else:
             with _said(connection):
-                await without_long_waits(connection, settings.schema, lambda: self._announce(connection), log_event)
+                await without_long_waits(
+                    connection,
+                    settings.schema,
+                    lambda: self._announce(connection),
+                    log_event,
+                    pause_s=self._timing.opening.pause_s,
+                )
 
     async def _announce(self, connection: AsyncConnection, *, is_back: bool = False) -> None:
         """Tell the others that this store is there. If it is the only one, leases begin again at full length."""
         schema = self._database.settings.schema
         async with connection.transaction():
-            await connection.execute(NOT_FOR_LONG.encode())
+            await connection.execute(self._timing.opening.limit.encode())
             announced = f"SELECT {schema}.announce(%s::bigint, %s::boolean)"
             await connection.execute(announced.encode(), (self._now_ms(), is_back))
         await connection.execute(f"LISTEN {schema}".encode())
@@ -147,7 +152,7 @@ class Presence:
         """Whether a transaction that begins to tell of a queue now is the only one for a while."""
         now = asyncio.get_running_loop().time()
         # Without upkeep there is nobody who would tell later.
-        if self._task is not None and now < self._told_at.get(queue, 0.0) + TELL_S:
+        if self._task is not None and now < self._told_at.get(queue, 0.0) + self._timing.tell_s:
             return False
         self._told_at[queue] = now
         return True
@@ -190,11 +195,11 @@ class Presence:
     async def _listen(self) -> None:
         connection = self._connection
         if connection is None:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self._timing.beat_s)
             # Something may have been sent elsewhere, and nobody could have told.
             self._wake(None)
             return
-        async for heard in connection.notifies(timeout=BEAT_S):
+        async for heard in connection.notifies(timeout=self._timing.beat_s):
             self._hear(heard, connection.info.backend_pid)
 
     def _hear(self, heard: Notify, own_pid: int) -> None:
@@ -202,7 +207,7 @@ class Presence:
         if sender == str(own_pid):
             return
         if self._resetting is None:
-            self._resetting = asyncio.get_running_loop().call_later(TELL_S, self._reset_heard)
+            self._resetting = asyncio.get_running_loop().call_later(self._timing.tell_s, self._reset_heard)
         told = names.split(",", _NAMES_MAX)
         self._heard += len(told)
         if names == _EVERYBODY or len(told) > _NAMES_MAX or self._heard > _HEARD_MAX:
@@ -231,7 +236,7 @@ class Presence:
     async def _return(self) -> None:
         """Connect again after the connection broke; who waits may have missed something."""
         self.is_leader = False
-        await asyncio.sleep(BEAT_S)
+        await asyncio.sleep(self._timing.beat_s)
         if self._connection is None:
             return
         with suppress(*_TROUBLE):
@@ -249,7 +254,7 @@ class Presence:
     async def _tell(self) -> None:
         while True:
             await self._has_untold.wait()
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(self._timing.tell_s)
             self._has_untold.clear()
             names, self._untold = self._untold, set()
             told = ",".join(sorted(names)) if len(names) <= _NAMES_MAX else _EVERYBODY
@@ -262,13 +267,13 @@ class Presence:
         """Tell of what was done in transactions that have ended."""
         while True:
             await self._has_running.wait()
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(self._timing.tell_s)
             self._has_running.clear()
-            wait_s = TELL_S
+            wait_s = self._timing.tell_s
             while self._running:
                 with suppress(*_TROUBLE):
                     self._tell_of(await self._database.read(_ENDED, (list(self._running),)))
-                wait_s = min(2 * wait_s, BEAT_S)
+                wait_s = min(2 * wait_s, self._timing.beat_s)
                 with suppress(TimeoutError):
                     # Those that have been open for long are asked after less often, and those that come now are not.
                     async with asyncio.timeout(wait_s):

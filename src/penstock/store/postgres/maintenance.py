@@ -26,9 +26,8 @@ _RETIRE_MS = MINUTE_MS
 _OFFSET_MAX = 2**63 - 1
 # How long to tidy one queue before the next: what is left is done the next time.
 QUEUE_S_MAX = 10.0
-# How often, and for how long each time, to wait for others who end leases that are due.
+# How often to wait for others who end leases that are due.
 _HELD_TRIES = 5
-_HELD_WAIT_MS = 500
 # One transaction moves so many dead letters at most.
 _BURIED_MOST = 10 * MOVE_MESSAGES_MAX
 # A turn of a purge, which is one transaction, settles so many messages, of so many bytes, and one lease more.
@@ -131,7 +130,7 @@ class Burying:
         """Bring a purge to its end, and return how many messages it settled, whoever settled them."""
         while not turn.is_over:
             try:
-                turn = await patiently(partial(self._purge_turn, turn.purge))
+                turn = await patiently(partial(self._purge_turn, turn.purge), self._database.settings.timing.retries_s)
             except Locked as error:
                 raise Locked(
                     f"{error}. {turn.settled} messages were purged; the others follow when they are free"
@@ -183,7 +182,11 @@ class Burying:
             if not known.is_held:
                 return
             await self._database.call(
-                "wait_for_lapse", known.number, self._now_ms(), known.looked_until_ms, _HELD_WAIT_MS
+                "wait_for_lapse",
+                known.number,
+                self._now_ms(),
+                known.looked_until_ms,
+                self._database.settings.timing.lapse_ms,
             )
             await self.advance_a_turn(known)
 

@@ -19,7 +19,7 @@ from psycopg import AsyncConnection, errors
 
 from penstock.runtime.interface import LogEventWriter
 from penstock.store.errors import StoreUnfit
-from penstock.store.postgres.blocking import NOT_FOR_LONG, quiet, without_long_waits
+from penstock.store.postgres.blocking import BRIEF_WAITS, BriefWaits, quiet, without_long_waits
 from penstock.store.postgres.statements import definitions, migrations, read
 
 _VERSION_TABLE = (
@@ -79,22 +79,26 @@ def plan(schema: str = "penstock", found: Found | None = None) -> str:
     if not left:
         return ""
     alone = [_here(_ALONE, schema)] if found is not None and found.has_table else []
-    return "\n\n".join(f"{part};" for part in ("BEGIN", NOT_FOR_LONG, *alone, *left, "COMMIT"))
+    return "\n\n".join(f"{part};" for part in ("BEGIN", BRIEF_WAITS.limit, *alone, *left, "COMMIT"))
 
 
-async def migrate(connection: AsyncConnection, schema: str, log_event: LogEventWriter = quiet) -> int:
+async def migrate(
+    connection: AsyncConnection, schema: str, log_event: LogEventWriter = quiet, *, waits: BriefWaits = BRIEF_WAITS
+) -> int:
     """Do what is left to do, and return the version the schema has then."""
     # Looked at without the lock first: whoever may change nothing may still start.
     if steps(schema, await look(connection, schema)):
-        await without_long_waits(connection, schema, lambda: _run_steps(connection, schema), log_event)
+        await without_long_waits(
+            connection, schema, lambda: _run_steps(connection, schema, waits), log_event, pause_s=waits.pause_s
+        )
     return (await look(connection, schema)).version
 
 
-async def _run_steps(connection: AsyncConnection, schema: str) -> None:
+async def _run_steps(connection: AsyncConnection, schema: str, waits: BriefWaits) -> None:
     before = await look(connection, schema)
     try:
         async with connection.transaction():
-            await connection.execute(NOT_FOR_LONG.encode())
+            await connection.execute(waits.limit.encode())
             if before.has_table:
                 await connection.execute(_here(_ALONE, schema).encode())
             for step in steps(schema, await look(connection, schema)):
@@ -103,7 +107,7 @@ async def _run_steps(connection: AsyncConnection, schema: str) -> None:
         if await look(connection, schema) == before:
             raise _taken(schema) from error
         # Another server has made it at the same moment.
-        await _run_steps(connection, schema)
+        await _run_steps(connection, schema, waits)
 
 
 async def check(connection: AsyncConnection, schema: str) -> None:

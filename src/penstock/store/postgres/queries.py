@@ -107,8 +107,7 @@ COUNTED_MOST = 2_000
 # a larger count is kept for about ten times as long as it took.
 COUNTED_EACH_TIME = 100_000
 COUNTED_PER_MS = 1_000
-# A count that is kept is made again after so long at the soonest, as long as somebody has asked within the minute.
-AGAIN_S = 1.0
+# A count that is kept is made again as long as it has been asked for within the minute.
 ASKED_MS = 60_000
 # After each count a pause that is so many times as long: a twentieth of a connection at most goes into it.
 _PAUSES = 19
@@ -213,7 +212,7 @@ class Counting:
             self._has_asked.clear()
             while self._asked_ms:
                 await self._count_all()
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(self._database.settings.timing.recount_s)
 
     async def _count_all(self) -> None:
         loop = asyncio.get_running_loop()

@@ -162,7 +162,9 @@ class PostgresStore:
 
     async def _alone(self, queue: str, verb: Callable[[KnownQueue], Awaitable[T]]) -> T:
         """Make a verb that has the queue for itself. Between two tries, others are let in."""
-        return await patiently(lambda: self._registry.run(queue, verb, is_alone=True))
+        return await patiently(
+            lambda: self._registry.run(queue, verb, is_alone=True), self._database.settings.timing.retries_s
+        )
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
         check_most(most)
@@ -442,7 +444,8 @@ class PostgresStore:
         return await patiently(
             lambda: self._registry.run(
                 queue, lambda known: listing.live(self._database, self._history, known, look, self.now_ms())
-            )
+            ),
+            self._database.settings.timing.retries_s,
         )
 
     async def history_shards(self) -> list[HistorySpan]:
