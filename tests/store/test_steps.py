@@ -170,6 +170,16 @@ async def test_delays_that_end_while_no_server_is_there_end_in_turns_after_it_is
     await shop.close()
 
 
+async def test_a_journal_is_replayed_in_turns() -> None:
+    shop = await a_shop()
+    await delayed(shop)
+    with counted() as steps:
+        await shop.kill()
+    assert steps.longest < LINES_MAX, steps.culprit
+    assert (await shop.store.counts("orders")).delayed == MANY
+    await shop.close()
+
+
 @pytest.mark.parametrize("grow", [grouped, leased_one_by_one])
 async def test_pages_of_what_is_live_have_no_long_step(grow: Grow) -> None:
     shop = await a_shop()

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from penstock.contract.limits import MIB, TURN_ROWS
+from penstock.contract.limits import KIB, MIB, TURN_ROWS
 from penstock.contract.queue_settings import History as HistoryKept
 from penstock.core.queue.events import Buried, Event, Opened, QueueCreated, Redriven
 from penstock.core.queue.message import Run
@@ -45,6 +45,8 @@ from penstock.store.embedded.shard_state import ShardState, entries, stored, tie
 from penstock.store.errors import QueueNotFound
 
 READ_BYTES = 4 * MIB
+# So much of a journal is applied in a turn: a batch of a thousand small messages, or many short events.
+REPLAY_TURN_BYTES = 8 * KIB
 # A turn is short, and its event some tens of bytes.
 TURN_BYTES = 1_000
 # How long a queue that is behind waits for room in the journal.
@@ -97,12 +99,17 @@ class Shard:
         self.in_turns: Callable[[Iterator[float]], None] = lambda _: None
 
     async def replay(self, offset: int) -> None:
-        """Become what the journal says from ``offset`` on."""
+        """Become what the journal says from ``offset`` on, in turns: health is asked for meanwhile."""
+        done_bytes = 0
         while offset < self.log.durable_offset:
             for batch in await self.log.read(offset, bytes_max=READ_BYTES):
                 for event, at, size_bytes in entries(batch):
                     self._apply(event, at, size_bytes)
                 offset = record.header(batch).next_offset
+                done_bytes += len(batch)
+                if done_bytes >= REPLAY_TURN_BYTES:
+                    done_bytes = 0
+                    await asyncio.sleep(0)
 
     async def take_over(self, ahead_ms: int) -> None:
         """Begin to serve, at a time that is so far from the clock's: leases start again at their full length.
