@@ -17,8 +17,8 @@ import penstock
 SOURCE = str(Path(penstock.__file__).parent)
 MESSAGES = 10
 # Calls and modules, at most.
-BOUNDS = {"send": (220, 44), "receive": (189, 48), "ack": (192, 39)}
-SYNCHRONOUS_BOUNDS = {"send": (227, 45), "receive": (196, 49), "ack": (201, 40)}
+BOUNDS = {"send": (218, 42), "receive": (187, 45), "ack": (190, 38)}
+SYNCHRONOUS_BOUNDS = {"send": (225, 43), "receive": (195, 46), "ack": (199, 39)}
 
 Counts = dict[str, tuple[int, int]]
 

@@ -2,7 +2,7 @@
 
 One module for each command or group of commands, joined here. A command reads its
 settings, does its work through the SDK or on a folder, prints, and ends with a code
-of `exits`. What only one command needs it imports when it runs: `penstock send` in
+of `output.ExitCode`. What only one command needs it imports when it runs: `penstock send` in
 a loop does not load a server each time.
 """
 

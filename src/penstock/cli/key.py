@@ -25,7 +25,6 @@ from penstock.cli.config import Config, Json, LocalSession, loaded, with_options
 from penstock.cli.migrate import run_on
 from penstock.cli.output import ExitCode, print_json, refuse, remark, say, show, table
 from penstock.settings import ServerSettings, without_password
-from penstock.store_factory import audit_log_of, change_shared_keys, entry_of, read_shared_keys, reset_shared_keys
 
 app = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
 
@@ -258,6 +257,8 @@ def reset(
         refuse(f"This forgets all keys in {_place(settings)}, for good. If that is meant, say --yes.")
     try:
         if settings.is_on_postgres:
+            from penstock.store_factory import reset_shared_keys
+
             had_keys = run_on(settings, reset_shared_keys(settings, actor=_actor()))
         else:
             had_keys = reset_file(settings.keys_path)
@@ -280,6 +281,8 @@ def _change(settings: ServerSettings, change: Callable[[Keyring | None], Change]
     """Change the keys where they are kept, or say why that did not work and end the command."""
     try:
         if settings.is_on_postgres:
+            from penstock.store_factory import change_shared_keys
+
             done: Change = run_on(settings, change_shared_keys(settings, change, actor=_actor()))
         else:
             done = change_file(settings.keys_path, change)
@@ -295,6 +298,8 @@ def _change(settings: ServerSettings, change: Callable[[Keyring | None], Change]
 
 def _write_down(settings: ServerSettings, change: Change | None) -> None:
     """Add a change to the audit log; it stays done if that does not work."""
+    from penstock.store_factory import audit_log_of, entry_of
+
     log = audit_log_of(settings)
     if log is None:
         return
@@ -312,6 +317,8 @@ def _actor() -> str:
 def _read(settings: ServerSettings) -> tuple[Key, ...]:
     try:
         if settings.is_on_postgres:
+            from penstock.store_factory import read_shared_keys
+
             keyring: Keyring | None = run_on(settings, read_shared_keys(settings))
         else:
             keyring = read_keyring(settings.keys_path)

@@ -14,7 +14,6 @@ from penstock.log.repair import DAMAGED, Way, repair
 from penstock.log.survey import Damage, NothingToRead, Survey, check_is_log, survey
 from penstock.runtime.disk import SystemDisk
 from penstock.runtime.interface import FolderLock, FolderTaken
-from penstock.streams.backup import CATALOG, is_streams, logs_of
 
 
 class WayOut(Enum):
@@ -57,12 +56,12 @@ def repair_command(
     penstock repair ./penstock-data/streams
     penstock repair ./copies/monday
     """
-    if is_streams(SystemDisk(folder.resolve().parent), folder.resolve().name):
+    if _has_topics(folder.resolve()):
         if apply is not None:
             refuse(f"{folder} has many logs; give the folder of the one to mend")
         _look_at_streams(folder, as_json=as_json)
         return
-    if apply is WayOut.skip and is_streams(SystemDisk(folder.resolve().parent.parent), folder.resolve().parent.name):
+    if apply is WayOut.skip and _has_topics(folder.resolve().parent):
         _refuse_hole_in_catalog(folder)
     inside = _logs_inside(folder)
     if inside:
@@ -78,9 +77,16 @@ def _logs_inside(folder: Path) -> list[Path]:
     children = [child for child in sorted(folder.iterdir()) if child.is_dir() and not child.is_symlink()]
     found: list[Path] = []
     for child in children:
-        is_one = _is_log(child) or is_streams(SystemDisk(folder.resolve()), child.name)
+        is_one = _is_log(child) or _has_topics(child.resolve())
         found += [child] if is_one else [each for each in sorted(child.iterdir()) if each.is_dir() and _is_log(each)]
     return found
+
+
+def _has_topics(folder: Path) -> bool:
+    # Only here, since `penstock --help` needs nothing of topics.
+    from penstock.streams.backup import is_streams
+
+    return is_streams(SystemDisk(folder.parent), folder.name)
 
 
 def _is_log(folder: Path) -> bool:
@@ -129,17 +135,21 @@ def _look_at_log(folder: Path, apply: WayOut | None, *, yes: bool, as_json: bool
 def _lock(folder: Path) -> FolderLock:
     """Take the folder of a log; that of a partition is taken with the one of all topics."""
     above = folder.parent.parent
-    taken = above if is_streams(SystemDisk(above.parent), above.name) else folder
+    taken = above if _has_topics(above) else folder
     return SystemDisk(taken.parent).lock(taken.name)
 
 
 def _refuse_hole_in_catalog(folder: Path) -> None:
+    from penstock.streams.backup import CATALOG
+
     if folder.resolve().name == CATALOG:
         refuse("a catalog of topics with a hole is of no use: restore it from a backup, or use --apply cut")
 
 
 def _look_at_streams(folder: Path, *, as_json: bool) -> None:
     """Look at every log of the topics in a folder, and say which ones are damaged."""
+    from penstock.streams.backup import logs_of
+
     disk, name = SystemDisk(folder.resolve().parent), folder.resolve().name
     try:
         lock = disk.lock(name)
