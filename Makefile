@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Any Java from 17 on will do, on the path or in JAVA_HOME; one that is too old counts as missing.
 APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
 # What a few tests need, which are skipped without it. It is not started: tests run one of their own.
-APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer prometheus:promtool
+APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer prometheus:promtool nginx-light:/usr/sbin/nginx
 CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
