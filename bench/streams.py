@@ -134,7 +134,7 @@ class Alone:
         async with ThreadWorkers(4, halt) as workers:
             runtime = system_runtime(folder, workers)
             async with await Topics.open(runtime, "streams") as topics:
-                await topics.create(TOPIC, TopicSettings(partitions=self.partitions))
+                await topics.streams.create(TOPIC, TopicSettings(partitions=self.partitions))
                 bodies = [(None, os.urandom(MESSAGE_BYTES)) for _ in range(self.messages)]
                 batch = bytes(record.encode(bodies, at_ms=runtime.clock.now_ms()))
                 return await self._produce(topics, batch, seconds), await self._fetch(topics)

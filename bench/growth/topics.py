@@ -57,13 +57,13 @@ class Line:
 
 async def _add_topics(world: World, many: int) -> None:
     names = [f"t-{number}" for number in range(len(world.topics.list()), many)]
-    made = await world.topics.create_all([(name, TopicSettings()) for name in names])
+    made = await world.topics.streams.create_all([(name, TopicSettings()) for name in names])
     assert not [each for each in made if isinstance(each, Exception)]
 
 
 async def _create_and_delete(world: World) -> None:
-    await world.topics.create("passing")
-    await world.topics.delete("passing")
+    await world.topics.streams.create("passing")
+    await world.topics.streams.delete("passing")
 
 
 async def _produce(world: World) -> None:
@@ -73,17 +73,17 @@ async def _produce(world: World) -> None:
 
 async def _produce_and_trim(world: World) -> None:
     await _produce(world)
-    await world.topics.trim("t-0", 0, -1)
+    await world.topics.streams.trim("t-0", 0, -1)
 
 
 async def _restart(world: World) -> None:
     await world.topics.close()
-    world.topics._streams = (await Topics.open(world.runtime, "streams"))._streams
+    world.topics.streams = (await Topics.open(world.runtime, "streams")).streams
 
 
 async def _upkeep(world: World) -> None:
     """What comes round every second."""
-    assert len(world.topics._streams._maintenance._due(is_time_for_all=False)) <= 1
+    assert len(world.topics.streams._maintenance._due(is_time_for_all=False)) <= 1
 
 
 async def _scrape(world: World) -> None:
@@ -141,7 +141,7 @@ async def _world() -> AsyncIterator[World]:
             runtime = replace(system_runtime(Path(folder), workers), log_event=_log_nothing)
             topics = await Topics.open(runtime, "streams")
             async with open_groups(runtime, "streams/groups", topics, settings=SETTINGS) as groups:
-                await topics.create("t-0")
+                await topics.streams.create("t-0")
                 yield World(runtime, topics, groups)
             await topics.close()
 

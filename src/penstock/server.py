@@ -135,7 +135,7 @@ class Application:
         self.queues.redrives.stop()
         if self.streams is not None:
             self.streams.topics.stop()
-            self.streams.groups.stop()
+            self.streams.groups.coordinator.stop()
 
 
 @asynccontextmanager

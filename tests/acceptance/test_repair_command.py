@@ -129,7 +129,7 @@ def test_a_partition_of_topics_in_use_is_not_touched(tmp_path: Path) -> None:
             ThreadWorkers(2, halt) as workers,
             await Topics.open(system_runtime(tmp_path, workers), "streams") as topics,
         ):
-            await topics.create("events")
+            await topics.streams.create("events")
             return await asyncio.to_thread(penstock, "repair", tmp_path / "streams" / "partitions" / "1-0")
 
     done = asyncio.run(repair_meanwhile())

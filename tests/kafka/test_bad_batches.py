@@ -153,9 +153,9 @@ def test_browsing_leaves_out_what_cannot_be_read_and_says_so(tmp_path: Path) -> 
         async with ThreadWorkers(2, halt) as workers:
             (data / "streams").mkdir(parents=True)
             async with await Topics.open(system_runtime(data, workers), "streams") as topics:
-                await topics.create("events")
+                await topics.streams.create("events")
                 await topics.produce("events", 0, values(b"before", at_ms=now_ms()))
-                log = topics.find("events").partitions[0].log
+                log = topics.streams.find("events").partitions[0].log
                 odd = sealed(b"no records at all", count=3)
                 with log.reserve(len(odd)) as space:
                     log.append(odd, space)

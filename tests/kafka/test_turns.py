@@ -85,7 +85,7 @@ async def test_an_answer_about_all_topics_is_written_a_piece_at_a_time() -> None
 
 async def test_a_scrape_looks_at_topics_a_few_at_a_time(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create_all([(f"t-{number}", TopicSettings()) for number in range(300)])
+        await topics.streams.create_all([(f"t-{number}", TopicSettings()) for number in range(300)])
         assert machine.runtime is not None
         async with open_groups(machine.runtime, "streams/groups", topics) as groups:
             families, turns = await turns_of(families_of_streams(topics, groups))

@@ -82,7 +82,7 @@ class Consumer:
             protocol_type=self.protocol_type,
             protocols=tuple((name, subscription("events")) for name in protocols or ("range",)),
         )
-        joined = await self.groups.join(self.group, request)
+        joined = await self.groups.coordinator.join(self.group, request)
         self.member_id, self.generation = joined.member_id, joined.generation
         return joined
 
@@ -93,10 +93,10 @@ class Consumer:
             instance_id=self.instance_id,
             assignments=assignments or {},
         )
-        return await self.groups.sync(self.group, request)
+        return await self.groups.coordinator.sync(self.group, request)
 
     async def beat(self) -> None:
-        await self.groups.heartbeat(self.group, self.member_id, self.instance_id, self.generation)
+        self.groups.coordinator.heartbeat(self.group, self.member_id, self.instance_id, self.generation)
 
     async def enter(self) -> bytes:
         """Join and sync; a leader gives each member its own name."""

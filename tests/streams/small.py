@@ -125,8 +125,8 @@ async def running(machine: Machine, settings: StreamsSettings = SMALL) -> AsyncI
 
 async def look_after(topics: Topics, topic: str = "events", partition: int = 0) -> None:
     """Have the upkeep do now what it does from time to time."""
-    upkeep = topics._streams._maintenance
-    found = topics.find(topic)
+    upkeep = topics.streams._maintenance
+    found = topics.streams.find(topic)
     await upkeep.look_after(found, partition)
     upkeep._to_clean.clear()
     if found.settings.is_compacted:

@@ -23,7 +23,7 @@ async def begun(runtime: Runtime) -> tuple[Topics, Offsets]:
     topics = await Topics.open(runtime, FOLDER, SMALL)
     offsets = await Offsets.open(runtime, f"{FOLDER}/{GROUPS}", OFFSETS)
     for name in ("events", "doomed"):
-        await topics.create(name, TINY)
+        await topics.streams.create(name, TINY)
         for body in BEFORE:
             await topics.produce(name, 0, values(body + bytes(200)))
         await commit(topics, offsets, name)
@@ -64,12 +64,12 @@ def test_what_was_acknowledged_before_is_in_a_copy_made_while_topics_come_and_go
         await asyncio.sleep(seed / 2_000)
         await topics.produce("events", 0, values(b"after" + bytes(200)))
         await commit(topics, offsets, "events")
-        await topics.trim("events", 0, -1)
+        await topics.streams.trim("events", 0, -1)
         await look_after(topics)
-        await topics.delete("doomed")
-        await topics.create("doomed", TINY)
+        await topics.streams.delete("doomed")
+        await topics.streams.create("doomed", TINY)
         await topics.produce("doomed", 0, values(b"anew"))
-        await topics.create("late", TopicSettings(partitions=2))
+        await topics.streams.create("late", TopicSettings(partitions=2))
         await commit(topics, offsets, "late")
 
     async def main() -> dict[str, list[bytes | None]]:
@@ -96,7 +96,7 @@ async def test_the_ids_of_producers_whose_records_are_in_a_copy_are_not_given_ou
     async def produce() -> list[int]:
         used: list[int] = []
         while not target.disk.exists(f"{FOLDER}/partitions/2-0/manifest"):
-            used += [(await topics.new_producer())[0] for _ in range(300)]
+            used += [await topics.streams.new_producer() for _ in range(300)]
             sent = batch((None, b"mine"), sender=Sender(used[-1]), sequence=0)
             await topics.produce("events", 0, sent)
         return used
@@ -105,8 +105,8 @@ async def test_the_ids_of_producers_whose_records_are_in_a_copy_are_not_given_ou
         tasks.create_task(copied(machine, target))
         used = tasks.create_task(produce())
     restored = await Topics.open(target.start(), FOLDER, SMALL)
-    known = restored.find("events").partitions[0].producers._known
-    new, _ = await restored.new_producer()
+    known = restored.streams.find("events").partitions[0].producers._known
+    new = await restored.streams.new_producer()
     assert known, "the copy has none of their records"
     assert max(known) < new
     assert set(known) <= set(used.result())
@@ -117,7 +117,7 @@ async def test_the_ids_of_producers_whose_records_are_in_a_copy_are_not_given_ou
 
 async def test_what_is_known_of_producers_is_copied_with_their_records(machine: Machine) -> None:
     topics, offsets = await begun(machine.start())
-    producer, _ = await topics.new_producer()
+    producer = await topics.streams.new_producer()
     sent = batch((None, b"once"), sender=Sender(producer), sequence=0)
     first = await topics.produce("events", 0, sent)
     await look_after(topics)

@@ -41,17 +41,17 @@ async def send(topics: Topics, history: list[Pair], *, codec: str = "none", size
 
 
 async def close_segment(topics: Topics) -> None:
-    await topics.find("events").partitions[0].log.roll()
+    await topics.streams.find("events").partitions[0].log.roll()
 
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_the_last_record_of_each_key_stays_at_its_offset(codec: str, machine: Machine) -> None:
     history: list[Pair] = [(b"key %d" % (number % 7), b"%d" % number + bytes(40)) for number in range(100)]
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await send(topics, history, codec=codec)
         await close_segment(topics)
-        log = topics.find("events").partitions[0].log
+        log = topics.streams.find("events").partitions[0].log
         before = sum(segment.size_bytes for segment in log.segments)
         await look_after(topics)
         found = await read_all(topics)
@@ -69,7 +69,7 @@ async def test_the_last_record_of_each_key_stays_at_its_offset(codec: str, machi
 async def test_what_was_cleaned_is_cleaned_again_with_what_came_after(machine: Machine) -> None:
     history: list[Pair] = []
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         for turn in range(5):
             start = len(history)
             history += [(b"%d" % (number % (5 + turn)), b"turn %d" % turn + bytes(30)) for number in range(40)]
@@ -82,7 +82,7 @@ async def test_what_was_cleaned_is_cleaned_again_with_what_came_after(machine: M
 
 async def test_the_active_segment_is_not_touched(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(COMPACTED, segment_bytes=1 << 20))
+        await topics.streams.create("events", replace(COMPACTED, segment_bytes=1 << 20))
         await send(topics, [(b"k", b"%d" % number) for number in range(10)])
         await look_after(topics)
         assert len(await read_all(topics)) == 10
@@ -90,7 +90,7 @@ async def test_the_active_segment_is_not_touched(machine: Machine) -> None:
 
 async def test_a_tombstone_deletes_its_key_and_goes_itself_after_its_time(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await send(topics, [(b"gone", b"v"), (b"kept", b"v"), (b"gone", None)], size=1)
         await close_segment(topics)
         await look_after(topics)
@@ -115,7 +115,7 @@ async def again(topics: Topics) -> None:
 async def test_a_reader_who_is_in_the_middle_reads_on_from_its_offset(machine: Machine) -> None:
     history: list[Pair] = [(b"%d" % (number % 3), b"%d" % number + bytes(50)) for number in range(60)]
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await send(topics, history)
         await close_segment(topics)
         (answer,) = await topics.fetch([FetchOne("events", 0, 0, 300)], bytes_max=300)
@@ -130,7 +130,7 @@ async def test_a_reader_who_is_in_the_middle_reads_on_from_its_offset(machine: M
 async def test_readers_and_producers_go_on_while_it_is_cleaned(machine: Machine) -> None:
     history: list[Pair] = [(b"%d" % (number % 4), b"%d" % number + bytes(50)) for number in range(80)]
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await send(topics, history)
         await close_segment(topics)
         machine.disk.cold = True
@@ -156,7 +156,7 @@ async def test_readers_and_producers_go_on_while_it_is_cleaned(machine: Machine)
 
 async def test_records_younger_than_the_least_lag_stay_as_they_are(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(COMPACTED, compaction_lag_ms_min=60_000))
+        await topics.streams.create("events", replace(COMPACTED, compaction_lag_ms_min=60_000))
         await send(topics, [(b"k", b"1"), (b"k", b"2")], size=1)
         await close_segment(topics)
         await look_after(topics)
@@ -168,7 +168,7 @@ async def test_records_younger_than_the_least_lag_stay_as_they_are(machine: Mach
 
 async def test_records_are_cleaned_at_the_greatest_lag_however_few_of_them_are_new(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(COMPACTED, dirty_percent_max=100, compaction_lag_ms_max=60_000))
+        await topics.streams.create("events", replace(COMPACTED, dirty_percent_max=100, compaction_lag_ms_max=60_000))
         await send(topics, [(b"%d" % number, bytes(50)) for number in range(20)])
         await close_segment(topics)
         await look_after(topics)
@@ -183,9 +183,9 @@ async def test_records_are_cleaned_at_the_greatest_lag_however_few_of_them_are_n
 
 async def test_records_without_a_key_go_when_a_topic_becomes_compacted(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TopicSettings(segment_bytes=1_024))
+        await topics.streams.create("events", TopicSettings(segment_bytes=1_024))
         await send(topics, [(None, b"a"), (b"k", b"b"), (None, b"c"), (b"k", b"d")], size=2)
-        await topics.change("events", replace(COMPACTED, segment_bytes=2_048))
+        await topics.streams.change("events", replace(COMPACTED, segment_bytes=2_048))
         await close_segment(topics)
         await look_after(topics)
         assert left(await read_all(topics)) == {b"k": (3, b"d")}
@@ -194,13 +194,13 @@ async def test_records_without_a_key_go_when_a_topic_becomes_compacted(machine: 
 async def test_records_that_nobody_can_read_stay_as_they_are(machine: Machine) -> None:
     """A producer cannot send such; a repaired disk may hold them."""
     async with running(machine) as topics:
-        await topics.create("events", TopicSettings(segment_bytes=1_024))
-        partition = topics.find("events").partitions[0]
+        await topics.streams.create("events", TopicSettings(segment_bytes=1_024))
+        partition = topics.streams.find("events").partitions[0]
         odd = bytes(record.seal([b"no records at all"], count=2, at_ms=EPOCH_MS))
         with partition.log.reserve(len(odd)) as space:
             partition.log.append(odd, space)
         await send(topics, [(b"k", b"1"), (b"k", b"2")], size=1)
-        await topics.change("events", COMPACTED)
+        await topics.streams.change("events", COMPACTED)
         await close_segment(topics)
         await look_after(topics)
         batches = await partition.read(0, bytes_max=10_000)
@@ -212,10 +212,10 @@ async def test_records_that_nobody_can_read_stay_as_they_are(machine: Machine) -
 async def test_more_keys_than_memory_may_hold_are_cleaned_in_several_goes(machine: Machine) -> None:
     history: list[Pair] = [(b"%d" % (number % 30), b"%d" % number + bytes(30)) for number in range(120)]
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await send(topics, history)
         await close_segment(topics)
-        partition = topics.find("events").partitions[0]
+        partition = topics.streams.find("events").partitions[0]
         closed = partition.log.segments[:-1]
         order = compaction.CompactionRequest(
             folder=partition.folder,
@@ -236,15 +236,15 @@ async def test_more_keys_than_memory_may_hold_are_cleaned_in_several_goes(machin
 
 async def test_a_topic_can_be_deleted_while_it_is_cleaned(machine: Machine) -> None:
     async with running(machine, replace(SMALL, upkeep_ms=1, retention_check_ms=1)) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await send(topics, [(b"%d" % (number % 4), bytes(50)) for number in range(80)])
-        upkeep = topics._streams._maintenance
+        upkeep = topics.streams._maintenance
         for _ in range(1_000):
             if upkeep._cleaned_now is not None:
                 break
             await asyncio.sleep(0.001)
         assert upkeep._cleaned_now is not None
-        await topics.delete("events")
+        await topics.streams.delete("events")
         assert machine.disk.names(f"{FOLDER}/partitions") == []
         await asyncio.sleep(1)
         failed = [fields for event, fields in machine.log_events.events if event.name == "streams.upkeep_failed"]
@@ -266,7 +266,7 @@ def test_whatever_was_sent_the_newest_of_each_key_is_left(steps: list[Step], siz
     async def main() -> None:
         machine = Machine()
         async with running(machine) as topics:
-            await topics.create("events", COMPACTED)
+            await topics.streams.create("events", COMPACTED)
             half = len(history) // 2
             await send(topics, history[:half], codec=codec, size=size)
             await close_segment(topics)
@@ -297,7 +297,7 @@ async def test_a_cleaning_without_room_changes_nothing_and_is_tried_again() -> N
     machine = Machine(disk=SimDisk(capacity_bytes=10_000_000))
     history: list[Pair] = [(b"%d" % (number % 40), b"%d" % number + bytes(200)) for number in range(400)]
     async with running(machine) as topics:
-        await topics.create("events", replace(COMPACTED, segment_bytes=50_000))
+        await topics.streams.create("events", replace(COMPACTED, segment_bytes=50_000))
         await send(topics, history)
         await close_segment(topics)
         before = await read_all(topics)

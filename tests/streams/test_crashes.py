@@ -36,32 +36,32 @@ class Story:
 
     async def tell(self, runtime: Runtime) -> None:
         topics = await Topics.open(runtime, FOLDER, SMALL)
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         self.told["events"] = 0
         for number in range(12):
             await self.produce(topics, "events", (b"k", b"%d" % number + bytes(60)))
-        await topics.create("passing", TINY)
+        await topics.streams.create("passing", TINY)
         self.told["passing"] = 0
         await self.produce(topics, "passing", (b"k", b"v"))
-        await topics.create("latest", COMPACTED)
+        await topics.streams.create("latest", COMPACTED)
         self.told["latest"] = 0
         for number in range(16):
             await self.produce(topics, "latest", (b"%d" % (number % 3), b"%d" % number + bytes(60)))
         await look_after(topics, "latest")
-        await topics.create_all([(f"many-{number}", TINY) for number in range(3)])
+        await topics.streams.create_all([(f"many-{number}", TINY) for number in range(3)])
         self.told |= {f"many-{number}": 0 for number in range(3)}
         self.deleting.add("passing")
-        await topics.delete("passing")
+        await topics.streams.delete("passing")
         self.deleted.add("passing")
-        await topics.grow("events", 2)
-        await topics.trim("events", 0, 9)
+        await topics.streams.grow("events", 2)
+        await topics.streams.trim("events", 0, 9)
         self.trimmed["events"] = 9
         await look_after(topics)
-        self.producers.append((await topics.new_producer())[0])
+        self.producers.append(await topics.streams.new_producer())
         for number in range(16, 26):
             await self.produce(topics, "latest", (b"%d" % (number % 3), b"%d" % number + bytes(60)))
         await look_after(topics, "latest")
-        await topics.change("events", replace(TINY, partitions=2, message_bytes_max=5_000))
+        await topics.streams.change("events", replace(TINY, partitions=2, message_bytes_max=5_000))
         await topics.close()
 
     async def produce(self, topics: Topics, topic: str, pair: Pair) -> None:
@@ -85,7 +85,7 @@ class Story:
         folders = self.machine.disk.names(f"{FOLDER}/partitions")
         there = sum(len(topic.partitions) for topic in topics.list())
         assert len(folders) == there, "nothing half made or half deleted is left"
-        producer, _ = await topics.new_producer()
+        producer = await topics.streams.new_producer()
         assert producer not in self.producers
         self.producers.append(producer)
         await self.go_on(topics, known)
@@ -119,9 +119,9 @@ class Story:
             await look_after(topics, name)
         if "passing" in known:
             self.deleting.add("passing")
-            await topics.delete("passing")
+            await topics.streams.delete("passing")
             with pytest.raises(TopicNotFound):
-                topics.find("passing")
+                topics.streams.find("passing")
             self.deleted.add("passing")
 
 

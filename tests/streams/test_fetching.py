@@ -20,7 +20,7 @@ def one(offset: int, bytes_max: int = LARGE, partition: int = 0, topic: str = "e
 
 
 async def filled(topics: Topics, *, partitions: int = 1, each: int = 3) -> None:
-    await topics.create("events", replace(TINY, partitions=partitions))
+    await topics.streams.create("events", replace(TINY, partitions=partitions))
     for number in range(each):
         for partition in range(partitions):
             await topics.produce("events", partition, values(b"%d" % number, b"%d too" % number))
@@ -37,7 +37,7 @@ async def test_a_fetch_in_the_middle_of_a_batch_returns_all_of_it(machine: Machi
 async def test_the_first_batch_comes_however_large_and_no_other_does(machine: Machine) -> None:
     async with running(machine) as topics:
         await filled(topics, partitions=3)
-        await topics.create("empty", TINY)
+        await topics.streams.create("empty", TINY)
         wanted = [one(0, topic="empty"), one(0, 1), one(0, 1, partition=1), one(0, LARGE, partition=2)]
         answers = await topics.fetch(wanted, bytes_max=1)
         assert [len(answer.batches) for answer in answers] == [0, 1, 0, 0]
@@ -49,7 +49,7 @@ async def test_the_first_batch_comes_however_large_and_no_other_does(machine: Ma
 
 async def test_nothing_more_is_read_for_an_answer_that_is_full(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, partitions=3))
+        await topics.streams.create("events", replace(TINY, partitions=3))
         for partition, size in enumerate((100, 300, 10)):
             await topics.produce("events", partition, values(bytes(size)))
         wanted = [one(0, partition=partition) for partition in range(3)]
@@ -63,11 +63,11 @@ async def test_nothing_more_is_read_for_an_answer_that_is_full(machine: Machine)
 
 async def test_a_fetch_reads_on_over_every_segment(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         sent = [b"%d" % number + bytes(80) for number in range(50)]
         for body in sent:
             await topics.produce("events", 0, values(body))
-        log = topics.find("events").partitions[0].log
+        log = topics.streams.find("events").partitions[0].log
         assert len(log.segments) > 5
         assert await bodies(topics) == sent
         machine.disk.cold = True
@@ -118,7 +118,7 @@ async def test_a_fetch_that_waits_is_woken_by_the_first_durable_record(machine: 
             answers = await waiting
             assert loop.time() - began < 0.1
         assert [len(answer.batches) for answer in answers] == [0, 0, 1, 0]
-        assert all(not partition.waiting for partition in topics.find("events").partitions)
+        assert all(not partition.waiting for partition in topics.streams.find("events").partitions)
 
 
 async def test_a_fetch_waits_until_there_is_enough_or_its_time_is_up(machine: Machine) -> None:
@@ -162,7 +162,7 @@ async def test_a_fetch_that_waits_learns_that_its_topic_is_gone(machine: Machine
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(topics.fetch([one(2)], bytes_max=LARGE, wait_ms=60_000))
             await asyncio.sleep(1)
-            await topics.delete("events")
+            await topics.streams.delete("events")
             (answer,) = await asyncio.wait_for(waiting, 1)
             assert isinstance(answer.error, TopicNotFound)
 
@@ -183,7 +183,7 @@ async def test_a_client_that_goes_leaves_nothing_behind(machine: Machine) -> Non
         await filled(topics, each=1)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(topics.fetch([one(2)], bytes_max=LARGE, wait_ms=60_000), 1)
-        assert not topics.find("events").partitions[0].waiting
+        assert not topics.streams.find("events").partitions[0].waiting
         assert not topics._waiting
 
 
@@ -205,7 +205,7 @@ async def test_a_reader_goes_on_while_what_it_reads_is_dropped(machine: Machine)
         await filled(topics, each=30)
         (answer,) = await topics.fetch([one(0)], bytes_max=LARGE)
         before = records_of(answer.batches)
-        await topics.trim("events", 0, -1)
+        await topics.streams.trim("events", 0, -1)
         await look_after(topics)
         assert records_of(answer.batches) == before
         (answer,) = await topics.fetch([one(0)], bytes_max=LARGE)

@@ -85,9 +85,11 @@ async def test_leaving_is_answered_for_each_and_durable(machine: Machine) -> Non
     async with groups_on(machine) as groups:
         ann = Consumer(groups, "ann")
         await ann.enter()
-        refusals = await groups.leave("readers", [Leaver("nobody"), Leaver(ann.member_id)])
+        refusals = await groups.coordinator.leave("readers", [Leaver("nobody"), Leaver(ann.member_id)])
         assert [type(refusal) for refusal in refusals] == [UnknownMember, type(None)]
-        assert [type(each) for each in await groups.leave("strangers", [Leaver("nobody")])] == [UnknownMember]
+        assert [type(each) for each in await groups.coordinator.leave("strangers", [Leaver("nobody")])] == [
+            UnknownMember
+        ]
     async with groups_on(machine.runtime or machine) as groups:
         described = await groups.describe("readers")
         assert (described.state, described.generation, described.members) == (GroupState.EMPTY, 2, ())
@@ -106,7 +108,7 @@ def test_members_survive_a_restart_of_the_broker(machine: Machine) -> None:
             await ann.beat()
             assert (await ann.sync()).assignment == b"ann"
             with pytest.raises(IllegalGeneration):
-                await groups.heartbeat("readers", ann.member_id, None, 0)
+                groups.coordinator.heartbeat("readers", ann.member_id, None, 0)
             # One that does not come back is given up after its session.
             await asyncio.sleep(10.1)
             assert (await groups.describe("readers")).state is GroupState.EMPTY
@@ -128,7 +130,7 @@ async def test_a_static_member_that_is_back_is_kept_in_its_generation(machine: M
     async with groups_on(machine.runtime or machine) as groups:
         new.groups = groups
         await new.beat()
-        (refusal,) = await groups.leave("readers", [Leaver(instance_id="i1")])
+        (refusal,) = await groups.coordinator.leave("readers", [Leaver(instance_id="i1")])
         assert refusal is None
 
 
@@ -152,7 +154,7 @@ async def test_those_who_wait_are_sent_away_when_the_server_stops(machine: Machi
         async with asyncio.TaskGroup() as tasks:
             entering = tasks.create_task(_refusal(bob))
             await asyncio.sleep(0.1)
-            groups.stop()
+            groups.coordinator.stop()
         assert isinstance(entering.result(), GroupsStopping)
         with pytest.raises(GroupsStopping):
             await ann.join()
@@ -190,7 +192,7 @@ async def test_there_is_a_limit_to_what_all_members_say_of_themselves(machine: M
             with pytest.raises(GroupFull):
                 await second.join("x" * 400)
             # What has gone leaves room.
-            await groups.leave("first", [Leaver(first.member_id)])
+            await groups.coordinator.leave("first", [Leaver(first.member_id)])
         await second.join("x" * 400)
 
 

@@ -127,7 +127,7 @@ async def test_the_log_stays_small_however_often_is_committed(machine: Machine) 
         for number in range(1_000):
             await groups.commit("readers", [Commit("events", number % 2, number)])
             await asyncio.sleep(0.01)
-        offsets = groups._coordinator._offsets
+        offsets = groups.coordinator._offsets
         # All of it would be 150,000 bytes; it is looked at once in a second, which is 100 commits here.
         assert offsets.size_bytes < 2 * OFFSETS.compact_bytes_min
     async with groups_on(machine.runtime or machine) as groups:
@@ -161,11 +161,11 @@ async def test_a_group_is_deleted_only_when_it_has_no_members(machine: Machine) 
         ann = Consumer(groups, "ann")
         await ann.enter()
         with pytest.raises(GroupNotEmpty):
-            await groups.delete("readers")
+            await groups.coordinator.delete("readers")
         with pytest.raises(GroupNotFound):
-            await groups.delete("strangers")
+            await groups.coordinator.delete("strangers")
         await groups.commit("simple", [Commit("events", 0, 5)])
-        await groups.delete("simple")
+        await groups.coordinator.delete("simple")
     async with groups_on(machine.runtime or machine) as groups:
         assert [each.group for each in await groups.listed()] == ["readers"]
         assert await groups.committed("simple", None) == []
@@ -191,7 +191,7 @@ async def test_offsets_of_members_that_are_no_consumers_stay_as_long_as_they_do(
         await groups.commit("readers", [Commit("events", 0, 5)], member_id=worker.member_id, generation=1)
         with pytest.raises(GroupNotEmpty):
             await groups.forget_offsets("readers", [("events", 0)])
-        await groups.leave("readers", [Leaver(worker.member_id)])
+        await groups.coordinator.leave("readers", [Leaver(worker.member_id)])
         assert await groups.forget_offsets("readers", [("events", 0)]) == [None]
         assert await groups.committed("readers", None) == []
 

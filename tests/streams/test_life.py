@@ -66,10 +66,10 @@ class Life:
         topics = await Topics.open(runtime, FOLDER, SMALL)
         for name, settings in TOPICS.items():
             try:
-                topics.find(name)
+                topics.streams.find(name)
             except TopicNotFound:
                 assert not self.history[name]
-                await topics.create(name, settings)
+                await topics.streams.create(name, settings)
         async with asyncio.TaskGroup() as tasks:
             for name in TOPICS:
                 tasks.create_task(self.produce(topics, name))
@@ -104,10 +104,10 @@ class Life:
             await asyncio.sleep(self.dice.random() * 0.05)
             name = self.dice.choice(sorted(TOPICS))
             if self.dice.random() < 0.3:
-                await topics.find(name).partitions[0].log.roll()
+                await topics.streams.find(name).partitions[0].log.roll()
             if name == "events" and self.dice.random() < 0.3:
                 upto = self.dice.randint(0, topics.latest("events", 0))
-                self.trimmed = max(self.trimmed, await topics.trim("events", 0, upto))
+                self.trimmed = max(self.trimmed, await topics.streams.trim("events", 0, upto))
             await look_after(topics, name)
 
     async def read(self, topics: Topics) -> None:

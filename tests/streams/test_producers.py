@@ -29,7 +29,7 @@ def sent(number: int, sender: Sender = ALICE, count: int = 1) -> bytes:
 
 async def test_a_batch_sent_again_is_answered_as_the_first_time(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         first = [await topics.produce("events", 0, sent(number, count=2)) for number in range(0, 10, 2)]
         again = [await topics.produce("events", 0, sent(number, count=2)) for number in range(0, 10, 2)]
         assert [each.base_offset for each in again] == [each.base_offset for each in first] == [0, 2, 4, 6, 8]
@@ -39,7 +39,7 @@ async def test_a_batch_sent_again_is_answered_as_the_first_time(machine: Machine
 
 async def test_a_duplicate_is_not_acknowledged_before_the_first_is_durable(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         topics.append("events", 0, sent(0))
         duplicate = topics.append("events", 0, sent(0))
         assert duplicate.is_duplicate
@@ -50,7 +50,7 @@ async def test_a_duplicate_is_not_acknowledged_before_the_first_is_durable(machi
 
 async def test_a_gap_a_step_back_and_a_forgotten_batch_are_out_of_order(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         for number in range(7):
             await topics.produce("events", 0, sent(number))
         for wrong in (0, 1, 8, 100):
@@ -64,7 +64,7 @@ async def test_a_gap_a_step_back_and_a_forgotten_batch_are_out_of_order(machine:
 
 async def test_a_higher_epoch_begins_at_nought_and_fences_the_lower_one(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, sent(0))
         heir = Sender(ALICE.id, epoch=1)
         with pytest.raises(OutOfOrderSequence):
@@ -77,8 +77,8 @@ async def test_a_higher_epoch_begins_at_nought_and_fences_the_lower_one(machine:
 
 async def test_partitions_and_producers_count_for_themselves(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
-        await topics.grow("events", 2)
+        await topics.streams.create("events", TINY)
+        await topics.streams.grow("events", 2)
         for partition in (0, 1):
             for sender in (ALICE, BOB):
                 assert not (await topics.produce("events", partition, sent(0, sender))).is_duplicate
@@ -119,7 +119,7 @@ async def live_and_end(machine: Machine, end: str) -> None:
 
     async def live() -> None:
         topics = await Topics.open(runtime, FOLDER, SMALL)
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         for number in range(20):
             await topics.produce("events", 0, sent(number))
         await look_after(topics)
@@ -136,24 +136,24 @@ async def live_and_end(machine: Machine, end: str) -> None:
 
 async def test_opening_reads_only_what_came_since_the_snapshot(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         for number in range(40):
             await topics.produce("events", 0, sent(number))
-        assert len(topics.find("events").partitions[0].log.segments) > 3
+        assert len(topics.streams.find("events").partitions[0].log.segments) > 3
     # What is damaged is not read: else opening would fail.
     machine.disk.flip_bit(f"{FOLDER}/partitions/1-0/{0:020}.log", 8 * 100)
     async with running(machine) as topics:
-        partition = topics.find("events").partitions[0]
+        partition = topics.streams.find("events").partitions[0]
         assert partition.remembered_offset == 40
         assert (await topics.produce("events", 0, sent(39))).is_duplicate
 
 
 async def test_a_producer_is_known_although_its_records_are_gone(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         for number in range(20):
             await topics.produce("events", 0, sent(number))
-        await topics.trim("events", 0, -1)
+        await topics.streams.trim("events", 0, -1)
         await look_after(topics)
         assert topics.earliest("events", 0) == 20
     async with running(machine) as topics:
@@ -164,13 +164,13 @@ async def test_a_producer_is_known_although_its_records_are_gone(machine: Machin
 
 async def test_a_producer_that_was_silent_for_a_day_is_forgotten_and_may_go_on(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, sent(0))
         machine.clock.advance_ms(PRODUCER_MS // 2)
         await topics.produce("events", 0, sent(0, BOB))
         machine.clock.advance_ms(PRODUCER_MS // 2)
         await look_after(topics)
-        assert len(topics.find("events").partitions[0].producers) == 1
+        assert len(topics.streams.find("events").partitions[0].producers) == 1
         assert not (await topics.produce("events", 0, sent(5))).is_duplicate
 
 

@@ -53,12 +53,12 @@ def changed(good: bytes, layout: str, position: int, value: int) -> bytes:
 
 async def test_batches_get_the_next_offsets_and_are_stored_as_they_came(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         first = await topics.produce("events", 0, values(b"a", b"b"))
         sent = values(b"c", codec="gzip")
         second = await topics.produce("events", 0, sent)
         assert (first.base_offset, second.base_offset, second.appended_at_ms) == (0, 2, -1)
-        partition = topics.find("events").partitions[0]
+        partition = topics.streams.find("events").partitions[0]
         (_, stored) = await partition.read(0, bytes_max=10_000)
         assert bytes(stored[16:]) == sent[16:]
         assert read_header(stored).base_offset == 2
@@ -71,7 +71,7 @@ async def test_every_codec_passes_through_to_the_consumer(codec: str, machine: M
         sent = batch(*records, codec=codec)
         assert check_batch(sent, settings, EPOCH_MS).record_count == 20
     async with running(machine) as topics:
-        await topics.create("events", COMPACTED)
+        await topics.streams.create("events", COMPACTED)
         await topics.produce("events", 0, sent)
         assert [(each.key, each.value) for each in await read_all(topics)] == records
 
@@ -81,7 +81,7 @@ async def test_what_a_producer_was_told_survives_a_power_cut(machine: Machine) -
 
     async def live() -> None:
         topics = await Topics.open(runtime, FOLDER, SMALL)
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, values(b"told"))
         topics.append("events", 0, values(b"not told"))
         machine.power_cut(lambda _path, _page: False)
@@ -94,7 +94,7 @@ async def test_what_a_producer_was_told_survives_a_power_cut(machine: Machine) -
 
 async def test_an_answer_that_waits_for_nothing_comes_before_the_disk(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         produced = await topics.produce("events", 0, values(b"a"), waits=False)
         assert produced.base_offset == 0
         assert topics.latest("events", 0) == 0
@@ -105,7 +105,7 @@ async def test_an_answer_that_waits_for_nothing_comes_before_the_disk(machine: M
 async def test_too_much_for_the_disk_makes_a_producer_wait_and_is_not_lost(machine: Machine) -> None:
     settings = replace(SMALL, partition_log=replace(SMALL.partition_log, backlog_bytes_max=300))
     async with running(machine, settings) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         for number in range(20):
             await topics.produce("events", 0, values(b"%d" % number + bytes(100)), waits=False)
         await topics.produce("events", 0, values(b"last"))
@@ -115,7 +115,7 @@ async def test_too_much_for_the_disk_makes_a_producer_wait_and_is_not_lost(machi
 async def test_a_full_disk_refuses_records_and_goes_on_serving_them() -> None:
     machine = Machine(disk=SimDisk(capacity_bytes=1_200_000))
     async with running(machine) as topics:
-        await topics.create("events", TopicSettings())
+        await topics.streams.create("events", TopicSettings())
         count = 0
         while not await _is_full(topics):
             count += 1
@@ -135,7 +135,7 @@ async def _is_full(topics: Topics) -> bool:
 
 async def test_records_have_the_time_of_their_arrival_where_the_topic_says_so(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, has_append_time=True))
+        await topics.streams.create("events", replace(TINY, has_append_time=True))
         machine.clock.advance_ms(5_000)
         sent = batch((b"k", b"v"), (b"k", b"w"), at_ms=[1_000, 2_000], codec="lz4")
         produced = await topics.produce("events", 0, sent)
@@ -150,19 +150,19 @@ async def test_records_have_the_time_of_their_arrival_where_the_topic_says_so(ma
 async def test_records_are_packed_as_the_topic_wants_them(wanted: str, machine: Machine) -> None:
     records = [(b"key %d" % number, b"value " * 40) for number in range(20)]
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, codec=CODECS[wanted]))
+        await topics.streams.create("events", replace(TINY, codec=CODECS[wanted]))
         for sequence, codec in enumerate(CODECS):
             await topics.produce("events", 0, batch(*records, codec=codec, sender=Sender(), sequence=20 * sequence))
         again = batch(*records, codec="gzip", sender=Sender(), sequence=20)
         assert (await topics.produce("events", 0, again)).base_offset == 20
-        stored = await topics.find("events").partitions[0].read(0, bytes_max=1 << 20)
+        stored = await topics.streams.find("events").partitions[0].read(0, bytes_max=1 << 20)
         assert {read_header(each).attributes for each in stored} == {CODECS[wanted]}
         assert [(each.key, each.value) for each in await read_all(topics)] == records * len(CODECS)
 
 
 async def test_what_is_too_large_only_when_it_is_packed_anew_is_refused(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, codec=0, message_bytes_max=500))
+        await topics.streams.create("events", replace(TINY, codec=0, message_bytes_max=500))
         with pytest.raises(MessageTooLarge):
             await topics.produce("events", 0, values(bytes(1_000), codec="gzip"))
         assert (await topics.produce("events", 0, values(b"small", codec="gzip"))).base_offset == 0
@@ -172,7 +172,7 @@ async def test_what_is_too_large_only_when_it_is_packed_anew_is_refused(machine:
 async def test_a_batch_that_does_not_say_its_latest_time_is_given_it(codec: str, machine: Machine) -> None:
     silent = changed(values(b"a", b"b", b"c", at_ms=[5_000, 9_000, 7_000], codec=codec), ">q", 35, -1)
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, silent)
         assert [each.at_ms for each in await read_all(topics)] == [5_000, 9_000, 7_000]
         assert await topics.max_timestamp("events", 0) == (1, 9_000)

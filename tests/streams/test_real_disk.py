@@ -24,13 +24,13 @@ async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Pa
     async with ThreadWorkers(2, halt) as workers:
         runtime = system_runtime(tmp_path, workers)
         async with await Topics.open(runtime, "streams", CALM) as topics:
-            await topics.create("events", COMPACTED)
+            await topics.streams.create("events", COMPACTED)
             now_ms = runtime.clock.now_ms()
             for number in range(200):
                 codec = sorted(CODECS)[number % len(CODECS)]
                 records = [(b"%d" % (each % 7), b"%d %d" % (number, each) * 20) for each in range(20)]
                 await topics.produce("events", 0, batch(*records, at_ms=now_ms, codec=codec))
-            partition = topics.find("events").partitions[0]
+            partition = topics.streams.find("events").partitions[0]
             await partition.log.roll()
             await look_after(topics)
             assert sum(segment.size_bytes for segment in partition.log.segments) < 5_000
@@ -41,7 +41,7 @@ async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Pa
             assert found[-1].offset == 3_999
         async with await Topics.open(runtime, "streams", CALM) as topics:
             assert await read_all(topics) == found
-            await topics.delete("events")
+            await topics.streams.delete("events")
         assert files_below(tmp_path / "streams" / "partitions") == []
 
 
@@ -50,7 +50,7 @@ async def test_many_partitions_take_little_of_the_disk_and_few_files(tmp_path: P
     async with ThreadWorkers(4, halt) as workers:
         runtime = system_runtime(tmp_path, workers)
         async with await Topics.open(runtime, "streams", replace(CALM, open_files_max=8)) as topics:
-            await topics.create("events", TopicSettings(partitions=64))
+            await topics.streams.create("events", TopicSettings(partitions=64))
             assert taken_bytes(tmp_path) < 64 * 30_000
             sent = values(b"x", at_ms=runtime.clock.now_ms())
             await asyncio.gather(*(topics.produce("events", each, sent) for each in range(64)))

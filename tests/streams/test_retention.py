@@ -13,8 +13,8 @@ HOURLY = replace(TINY, retention_ms=HOUR_MS, ahead_ms_max=None)
 
 async def test_a_segment_ends_before_the_batch_that_would_not_fit(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
-        log = topics.find("events").partitions[0].log
+        await topics.streams.create("events", TINY)
+        log = topics.streams.find("events").partitions[0].log
         sent = values(bytes(200))
         for number in range(9):
             await topics.produce("events", 0, sent)
@@ -26,11 +26,11 @@ async def test_a_segment_ends_before_the_batch_that_would_not_fit(machine: Machi
 
 async def test_batches_that_come_at_once_are_parted_where_a_segment_ends(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         for number in range(40):
             await topics.produce("events", 0, values(b"%d" % number + bytes(200)), waits=False)
         await topics.produce("events", 0, values(b"last"))
-        log = topics.find("events").partitions[0].log
+        log = topics.streams.find("events").partitions[0].log
         assert all(segment.size_bytes <= TINY.segment_bytes for segment in log.segments)
         assert len(await bodies(topics)) == 41
 
@@ -42,7 +42,7 @@ async def fill(topics: Topics, machine: Machine, count: int) -> None:
 
 async def test_what_is_older_than_its_time_goes_segment_by_segment(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", HOURLY)
+        await topics.streams.create("events", HOURLY)
         await fill(topics, machine, 30)
         machine.clock.advance_ms(HOUR_MS // 2)
         await fill(topics, machine, 30)
@@ -57,7 +57,7 @@ async def test_what_is_older_than_its_time_goes_segment_by_segment(machine: Mach
 
 async def test_the_last_records_of_a_quiet_partition_go_too(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", HOURLY)
+        await topics.streams.create("events", HOURLY)
         await fill(topics, machine, 3)
         machine.clock.advance_ms(HOUR_MS - 10_000)
         await look_after(topics)
@@ -73,37 +73,37 @@ async def test_the_last_records_of_a_quiet_partition_go_too(machine: Machine) ->
 
 async def test_no_more_than_so_many_bytes_are_kept_but_for_a_segment(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, retention_bytes=5_000, retention_ms=None))
+        await topics.streams.create("events", replace(TINY, retention_bytes=5_000, retention_ms=None))
         await fill(topics, machine, 200)
         await look_after(topics)
-        sizes = [segment.size_bytes for segment in topics.find("events").partitions[0].log.segments]
+        sizes = [segment.size_bytes for segment in topics.streams.find("events").partitions[0].log.segments]
         assert 3_000 < sum(sizes) <= 5_000 + 1_500
 
 
 async def test_a_topic_that_is_only_compacted_forgets_nothing_by_age(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(HOURLY, is_compacted=True, is_deleted=False))
-        partition = topics.find("events").partitions[0]
+        await topics.streams.create("events", replace(HOURLY, is_compacted=True, is_deleted=False))
+        partition = topics.streams.find("events").partitions[0]
         batch = values(b"x", at_ms=machine.clock.now_ms())
         partition.settings = HOURLY
         for _ in range(30):
             await topics.produce("events", 0, batch)
-        partition.settings = topics.find("events").settings
+        partition.settings = topics.streams.find("events").settings
         machine.clock.advance_ms(10 * HOUR_MS)
-        await topics._streams._maintenance.look_after(topics.find("events"), 0)
+        await topics.streams._maintenance.look_after(topics.streams.find("events"), 0)
         assert topics.earliest("events", 0) == 0
 
 
 async def test_nobody_needs_to_ask_for_upkeep(machine: Machine) -> None:
     async with running(machine, replace(SMALL, upkeep_ms=1_000, retention_check_ms=30_000)) as topics:
-        await topics.create("events", replace(HOURLY, retention_bytes=2_000))
-        await topics.create("quiet", HOURLY)
+        await topics.streams.create("events", replace(HOURLY, retention_bytes=2_000))
+        await topics.streams.create("quiet", HOURLY)
         await topics.produce("quiet", 0, values(b"x", at_ms=machine.clock.now_ms()))
         await fill(topics, machine, 100)
         await asyncio.sleep(3)
         # A closed segment is noticed at once.
         assert topics.earliest("events", 0) > 50
-        assert topics.find("events").partitions[0].remembered_offset > 50
+        assert topics.streams.find("events").partitions[0].remembered_offset > 50
         machine.clock.advance_ms(2 * HOUR_MS)
         await asyncio.sleep(31)
         assert topics.earliest("quiet", 0) == 1
@@ -113,7 +113,7 @@ async def test_nobody_needs_to_ask_for_upkeep(machine: Machine) -> None:
 async def test_old_times_of_producers_do_not_close_what_is_written(machine: Machine) -> None:
     """Records of long ago go with their segment, and what is sent after them is there."""
     async with running(machine) as topics:
-        await topics.create("events", TopicSettings(retention_ms=HOUR_MS, segment_bytes=1_024))
+        await topics.streams.create("events", TopicSettings(retention_ms=HOUR_MS, segment_bytes=1_024))
         await topics.produce("events", 0, values(b"of long ago", at_ms=1_000))
         await look_after(topics)
         await topics.produce("events", 0, values(b"of now", at_ms=machine.clock.now_ms()))

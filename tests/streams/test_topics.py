@@ -33,24 +33,24 @@ from tests.streams.small import FOLDER, SMALL, TINY, bodies, look_after, running
 async def test_a_topic_is_found_by_its_name_and_by_its_id_after_a_restart(machine: Machine) -> None:
     settings = TopicSettings(partitions=3, retention_ms=None, is_compacted=True, message_bytes_max=500)
     async with running(machine) as topics:
-        made = await topics.create("events", settings)
+        made = await topics.streams.create("events", settings)
         assert len(made.id) == 16
 
     async with running(machine) as topics:
-        found = topics.find("events")
+        found = topics.streams.find("events")
         assert (found.name, found.id, found.settings) == ("events", made.id, settings)
         assert len(found.partitions) == 3
-        assert topics.find_by_id(made.id) is found
+        assert topics.streams.find_by_id(made.id) is found
         assert topics.list() == [found]
 
 
 async def test_a_topic_that_is_not_there_is_not_found(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         with pytest.raises(TopicNotFound):
-            topics.find("other")
+            topics.streams.find("other")
         with pytest.raises(TopicNotFound):
-            topics.find_by_id(bytes(16))
+            topics.streams.find_by_id(bytes(16))
         with pytest.raises(PartitionNotFound):
             await topics.produce("events", 1, values(b"x"))
         with pytest.raises(PartitionNotFound):
@@ -59,19 +59,19 @@ async def test_a_topic_that_is_not_there_is_not_found(machine: Machine) -> None:
 
 async def test_two_topics_cannot_have_names_that_metrics_cannot_tell_apart(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("my.events", TINY)
+        await topics.streams.create("my.events", TINY)
         with pytest.raises(TopicExists):
-            await topics.create("my.events", TINY)
+            await topics.streams.create("my.events", TINY)
         with pytest.raises(BadTopicName):
-            topics.check_create("my_events")
-        topics.check_create("myevents")
+            topics.streams.check_create("my_events", TINY)
+        topics.streams.check_create("myevents", TINY)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "a\0", "x" * 250, "../../etc"])
 async def test_a_name_that_could_be_a_path_is_no_topic_name(name: str, machine: Machine) -> None:
     async with running(machine) as topics:
         with pytest.raises(BadTopicName):
-            await topics.create(name, TINY)
+            await topics.streams.create(name, TINY)
 
 
 @given(st.text(alphabet="abZ09._-/\\ \0\né", max_size=300))
@@ -91,40 +91,40 @@ async def test_the_id_of_a_deleted_topic_is_never_used_again(machine: Machine) -
     for _ in range(3):
         async with running(machine) as topics:
             for _ in range(3):
-                made = await topics.create("events", TINY)
+                made = await topics.streams.create("events", TINY)
                 await topics.produce("events", 0, values(b"old"))
                 seen.add(made.id)
                 numbers.add(made.number)
-                await topics.delete("events")
+                await topics.streams.delete("events")
     assert (len(seen), len(numbers)) == (9, 9)
 
 
 async def test_a_topic_made_again_has_none_of_the_records_of_the_first(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, values(b"old"))
-        await topics.delete("events")
+        await topics.streams.delete("events")
         with pytest.raises(TopicNotFound):
             await topics.produce("events", 0, values(b"lost"))
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         assert await bodies(topics) == []
         assert len(machine.disk.names(f"{FOLDER}/partitions")) == 1
 
 
 async def test_partitions_can_be_added_and_not_taken_away(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, partitions=2))
+        await topics.streams.create("events", replace(TINY, partitions=2))
         await topics.produce("events", 1, values(b"kept"))
-        await topics.grow("events", 4)
+        await topics.streams.grow("events", 4)
         await topics.produce("events", 3, values(b"new"))
         for fewer in (4, 1):
             with pytest.raises(PartitionsCannotShrink):
-                await topics.grow("events", fewer)
+                await topics.streams.grow("events", fewer)
         with pytest.raises(BadTopicSettings):
-            await topics.grow("events", 1_001)
+            await topics.streams.grow("events", 1_001)
 
     async with running(machine) as topics:
-        assert topics.find("events").settings.partitions == 4
+        assert topics.streams.find("events").settings.partitions == 4
         assert await bodies(topics, partition=1) == [b"kept"]
         assert await bodies(topics, partition=3) == [b"new"]
 
@@ -132,27 +132,27 @@ async def test_partitions_can_be_added_and_not_taken_away(machine: Machine) -> N
 async def test_there_is_a_limit_to_all_partitions_together(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.streams.topic_store.PARTITIONS_MAX", 3)
     async with running(machine) as topics:
-        await topics.create("events", replace(TINY, partitions=2))
+        await topics.streams.create("events", replace(TINY, partitions=2))
         with pytest.raises(TooManyPartitions):
-            await topics.create("other", replace(TINY, partitions=2))
+            await topics.streams.create("other", replace(TINY, partitions=2))
         with pytest.raises(TooManyPartitions):
-            await topics.grow("events", 4)
+            await topics.streams.grow("events", 4)
         assert [topic.name for topic in topics.list()] == ["events"]
 
 
 async def test_changed_settings_are_there_after_a_restart_and_count_at_once(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TopicSettings())
-        await topics.change("events", replace(TINY, message_bytes_max=200))
+        await topics.streams.create("events", TopicSettings())
+        await topics.streams.change("events", replace(TINY, message_bytes_max=200))
         for number in range(20):
             await topics.produce("events", 0, values(b"%d" % number + bytes(60)))
-        assert len(topics.find("events").partitions[0].log.segments) > 1
+        assert len(topics.streams.find("events").partitions[0].log.segments) > 1
         with pytest.raises(BadTopicSettings):
-            await topics.change("events", TopicSettings(partitions=2))
+            await topics.streams.change("events", TopicSettings(partitions=2))
         with pytest.raises(TopicNotFound):
-            await topics.change("other", TINY)
+            await topics.streams.change("other", TINY)
     async with running(machine) as topics:
-        assert topics.find("events").settings.message_bytes_max == 200
+        assert topics.streams.find("events").settings.message_bytes_max == 200
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_settings_out_of_bounds_are_refused_and_named(wrong: dict[str, int]) -> 
 async def test_what_means_nothing_here_is_remembered_as_it_was_said(machine: Machine) -> None:
     said = replace(TINY, remarks=(("flush.ms", "7"), ("preallocate", "true")), codec=3)
     async with running(machine) as topics:
-        await topics.create("events", said)
+        await topics.streams.create("events", said)
     async with running(machine) as topics:
-        assert topics.find("events").settings == said
+        assert topics.streams.find("events").settings == said
 
 
 async def test_a_folder_belongs_to_one_process_at_a_time(machine: Machine) -> None:
@@ -191,7 +191,7 @@ async def test_a_folder_belongs_to_one_process_at_a_time(machine: Machine) -> No
 
 async def test_a_partition_that_is_gone_from_the_disk_is_damage_and_no_empty_topic(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, values(b"kept"))
     folder = f"{FOLDER}/partitions/1-0"
     for name in machine.disk.names(folder):
@@ -204,15 +204,15 @@ async def test_a_partition_that_is_gone_from_the_disk_is_damage_and_no_empty_top
 
 async def test_the_catalog_stays_short_however_often_topics_change(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("kept", TINY)
+        await topics.streams.create("kept", TINY)
         for number in range(60):
-            await topics.create(f"passing-{number}", TINY)
-            await topics.delete(f"passing-{number}")
+            await topics.streams.create(f"passing-{number}", TINY)
+            await topics.streams.delete(f"passing-{number}")
         names = machine.disk.names(f"{FOLDER}/catalog")
         assert sum(name.endswith(".log") for name in names) <= 3
     async with running(machine) as topics:
         assert [topic.name for topic in topics.list()] == ["kept"]
-        assert (await topics.create("next", TINY)).number == 62
+        assert (await topics.streams.create("next", TINY)).number == 62
 
 
 async def test_a_fact_costs_what_it_changes_however_many_topics_there_are(machine: Machine) -> None:
@@ -221,26 +221,26 @@ async def test_a_fact_costs_what_it_changes_however_many_topics_there_are(machin
         costs: list[int] = []
         for many in (10, 300):
             count = len(topics.list())
-            made = await topics.create_all([(f"t-{number}", TINY) for number in range(count, many)])
+            made = await topics.streams.create_all([(f"t-{number}", TINY) for number in range(count, many)])
             assert not [each for each in made if isinstance(each, Exception)]
             before = catalog_bytes(machine)
             for _ in range(20):
-                await topics.create("passing", TINY)
+                await topics.streams.create("passing", TINY)
                 await topics.produce("passing", 0, values(b"a"))
-                await topics.trim("passing", 0, 1)
-                await topics.delete("passing")
+                await topics.streams.trim("passing", 0, 1)
+                await topics.streams.delete("passing")
             costs.append(catalog_bytes(machine) - before)
         assert costs[1] < 1.1 * costs[0]
 
 
 async def test_snapshots_of_the_catalog_are_written_once_for_as_much_as_they_let_go_of(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create_all([(f"t-{number}", TINY) for number in range(150)])
-        log = topics._streams._catalog._log
+        await topics.streams.create_all([(f"t-{number}", TINY) for number in range(150)])
+        log = topics.streams._catalog._log
         sizes: list[int] = []
         for number in range(600):
             before = log.end_offset
-            await topics.change(f"t-{number % 150}", replace(TINY, message_bytes_max=1_000 + number))
+            await topics.streams.change(f"t-{number % 150}", replace(TINY, message_bytes_max=1_000 + number))
             sizes.append(log.end_offset - before)
         # A snapshot is three records more, and between two of them is as much of other facts.
         assert set(sizes) == {1, 4}
@@ -258,24 +258,24 @@ def catalog_bytes(machine: Machine) -> int:
 
 async def test_many_topics_are_made_at_once_and_each_is_refused_for_itself(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create("there", TINY)
+        await topics.streams.create("there", TINY)
         wanted = ["a", "there", "b", "no/name", "a", "x.y", "x_y", "c"]
-        made = await topics.create_all([(name, TINY) for name in wanted])
+        made = await topics.streams.create_all([(name, TINY) for name in wanted])
         kinds = [type(each).__name__ for each in made]
         assert kinds == [
             "Topic", "TopicExists", "Topic", "BadTopicName", "TopicExists", "Topic", "TopicExists", "Topic"
         ]  # fmt: skip
     async with running(machine) as topics:
         assert [topic.name for topic in topics.list()] == ["a", "b", "c", "there", "x.y"]
-        await topics.delete("x.y")
-        await topics.create("x_y", TINY)
+        await topics.streams.delete("x.y")
+        await topics.streams.create("x_y", TINY)
 
 
 async def test_no_producer_id_is_given_twice_whatever_happens(machine: Machine) -> None:
     seen: list[int] = []
     for _ in range(3):
         async with running(machine) as topics:
-            seen += [(await topics.new_producer())[0] for _ in range(1_100)]
+            seen += [await topics.streams.new_producer() for _ in range(1_100)]
     assert len(set(seen)) == 3_300
     assert min(seen) > 0
 
@@ -283,16 +283,16 @@ async def test_no_producer_id_is_given_twice_whatever_happens(machine: Machine) 
 async def test_a_full_disk_refuses_a_topic_and_leaves_nothing_of_it() -> None:
     machine = Machine(disk=SimDisk(capacity_bytes=1_500_000))
     async with running(machine) as topics:
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         with pytest.raises(LogFull):
-            await topics.create("large", replace(TINY, partitions=100))
+            await topics.streams.create("large", replace(TINY, partitions=100))
         with pytest.raises(LogFull):
-            await topics.grow("events", 100)
+            await topics.streams.grow("events", 100)
         assert [topic.name for topic in topics.list()] == ["events"]
-        assert len(topics.find("events").partitions) == 1
+        assert len(topics.streams.find("events").partitions) == 1
         assert machine.disk.names(f"{FOLDER}/partitions") == ["1-0"]
         await topics.produce("events", 0, values(b"still"))
-        await topics.delete("events")
+        await topics.streams.delete("events")
 
 
 async def test_a_disk_that_fails_stops_the_process_before_anyone_is_told(machine: Machine) -> None:
@@ -300,7 +300,7 @@ async def test_a_disk_that_fails_stops_the_process_before_anyone_is_told(machine
 
     async def live(runtime: Runtime) -> None:
         topics = await Topics.open(runtime, FOLDER, SMALL)
-        await topics.create("events", TINY)
+        await topics.streams.create("events", TINY)
         await topics.produce("events", 0, values(b"good"))
         told.append(b"good")
         machine.disk.fail_sync_after = 0
@@ -319,8 +319,8 @@ async def test_whoever_asks_for_a_topic_and_goes_gets_it_wholly_or_not(machine: 
     async with running(machine) as topics:
         for turn in range(12):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(topics.create(f"t{turn}", replace(TINY, partitions=2)), turn / 1_000)
-        await topics.create("last", TINY)
+                await asyncio.wait_for(topics.streams.create(f"t{turn}", replace(TINY, partitions=2)), turn / 1_000)
+        await topics.streams.create("last", TINY)
         there = topics.list()
         assert all(len(topic.partitions) == topic.settings.partitions for topic in there)
         folders = machine.disk.names(f"{FOLDER}/partitions")
@@ -332,18 +332,18 @@ async def test_whoever_asks_for_a_topic_and_goes_gets_it_wholly_or_not(machine: 
 async def test_a_start_costs_few_syncs_for_a_topic_and_a_quiet_one_nothing_after_it(machine: Machine) -> None:
     """Operations on the disk: for each of many empty topics a start has the same, and upkeep none."""
     async with running(machine) as topics:
-        await topics.create_all([(f"t-{number}", TINY) for number in range(40)])
+        await topics.streams.create_all([(f"t-{number}", TINY) for number in range(40)])
     before = machine.disk.operations
     async with running(machine) as topics:
         opened = machine.disk.operations
         for topic in topics.list():
             await look_after(topics, topic.name)
         assert machine.disk.operations == opened
-        assert not topics._streams._maintenance._due(is_time_for_all=False)
+        assert not topics.streams._maintenance._due(is_time_for_all=False)
         # The folder, its manifest twice, a cut that is none and the segment, and as much for closed files.
         assert (opened - before) / 40 <= 8
         await topics.produce("t-7", 0, values(b"a"))
-        assert topics._streams._maintenance._due(is_time_for_all=False) == [(topics.find("t-7"), 0)]
+        assert topics.streams._maintenance._due(is_time_for_all=False) == [(topics.streams.find("t-7"), 0)]
 
 
 async def test_thousands_of_topics_are_opened_and_closed_by_few_tasks() -> None:
@@ -384,7 +384,7 @@ class Counted(Caller):
 
 async def test_the_share_of_a_key_is_counted_once_for_many_new_topics_and_only_near_its_end(machine: Machine) -> None:
     async with running(machine) as topics:
-        await topics.create_all([(f"t-{number}", TINY) for number in range(50)])
+        await topics.streams.create_all([(f"t-{number}", TINY) for number in range(50)])
         caller = Counted("key", (Grant(Role.ADMIN, "t-*"),))
         topics.share.percent = 1
         assert topics.beyond_share(caller, [10] * 5) == [None] * 5

@@ -162,38 +162,20 @@ class Listed:
 class Groups:
     def __init__(self, runtime: Runtime, coordinator: Coordinator, partitions: Partitions) -> None:
         self._clock = runtime.clock
-        self._coordinator = coordinator
+        # Members join, sync and leave there; here is what concerns topics, offsets and callers.
+        self.coordinator = coordinator
         self._partitions = partitions
         # What one key may have of what all share; a server may be told otherwise.
         self.share = Share()
 
     def check_share(self, caller: Caller, group: str) -> None:
         """Raise `TooManyGroups` if a caller would make a group and has its share of them already."""
-        names = self._coordinator.names()
+        names = self.coordinator.names()
         if caller is ANONYMOUS_ADMIN or group in names:
             return
         most = self.share.most(caller, GROUPS_MAX)
         if len(names) >= most and sum(caller.has(Role.RECEIVE, name) for name in names) >= most:
             raise TooManyGroups(f"there are {most} groups of the key {caller.name!r}, and it may not have more")
-
-    def stop(self) -> None:
-        """Send away all waiting members with `GroupsStopping`, and let no member wait from now on."""
-        self._coordinator.stop()
-
-    async def join(self, group: str, request: JoinRequest) -> Joined:
-        """Be a member of the next generation; returns when all others have joined it, or had their time."""
-        return await self._coordinator.join(group, request)
-
-    async def sync(self, group: str, request: SyncRequest) -> Synced:
-        """Learn what is assigned; returns when the leader has brought it and it is durable."""
-        return await self._coordinator.sync(group, request)
-
-    async def heartbeat(self, group: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        self._coordinator.heartbeat(group, member_id, instance_id, generation)
-
-    async def leave(self, group: str, leavers: Sequence[Leaver]) -> list[GroupRefusal | None]:
-        """Let members go; one answer for each."""
-        return await self._coordinator.leave(group, leavers)
 
     async def commit(
         self,
@@ -206,7 +188,7 @@ class Groups:
         retention_ms: int | None = None,
     ) -> list[GroupRefusal | None]:
         """Keep offsets; durable on return, one answer for each row. Raises where the member may not commit."""
-        self._coordinator.check_commit(group, member_id, instance_id, generation)
+        self.coordinator.check_commit(group, member_id, instance_id, generation)
         now_ms = self._clock.now_ms()
         expires_at_ms = None if retention_ms is None else now_ms + retention_ms
         refusals = [self._refusal(commit) for commit in commits]
@@ -218,7 +200,7 @@ class Groups:
             if refusal is None
         }
         if rows:
-            await self._coordinator.commit(
+            await self.coordinator.commit(
                 group, rows, member_id=member_id, instance_id=instance_id, generation=generation
             )
         return refusals
@@ -228,7 +210,7 @@ class Groups:
 
         An unknown group has committed nothing: that is no error.
         """
-        kept = await self._coordinator.committed(group)
+        kept = await self.coordinator.committed(group)
         if wanted is None:
             places = sorted(kept)
         else:
@@ -237,55 +219,51 @@ class Groups:
 
     async def describe(self, group: str) -> GroupDescription:
         """Return a group with its members. Raises `GroupNotFound`."""
-        return self._coordinator.find(group).describe()
+        return self.coordinator.find(group).describe()
 
     async def listed(self, states: Collection[GroupState] = ()) -> list[Listed]:
         """Return the groups in these states, or all, by name."""
-        found = [self._coordinator.find(name) for name in self._coordinator.names()]
+        found = [self.coordinator.find(name) for name in self.coordinator.names()]
         return [
             Listed(each.name, each.protocol_type, each.state, member_count=len(each.roster.members))
             for each in found
             if not states or each.state in states
         ]
 
-    async def delete(self, group: str) -> None:
-        """Forget a group and its offsets. Raises `GroupNotFound` or `GroupNotEmpty`; durable on return."""
-        await self._coordinator.delete(group)
-
     async def forget_offsets(self, group: str, rows: Sequence[tuple[str, int]]) -> list[GroupRefusal | None]:
         """Forget offsets of topics that no member reads; one answer for each row.
 
         Raises `GroupNotFound`, and `GroupNotEmpty` if it cannot be known what the members read.
         """
-        found = self._coordinator.find(group)
+        found = self.coordinator.find(group)
         if found.roster.members and found.protocol_type != CONSUMER:
             raise GroupNotEmpty(f"the group {group!r} has members that are no consumers")
         read = {topic for topic in {topic for topic, _ in rows} if found.reads(topic)}
         refusals = [self._no_offset(topic, partition, read) for topic, partition in rows]
         kept = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
-        await self._coordinator.forget_offsets(group, kept)
+        await self.coordinator.forget_offsets(group, kept)
         return refusals
 
     async def forget_topic(self, topic: str) -> None:
         """Forget what all groups have committed for a topic that is gone."""
-        for group in self._coordinator.names():
-            kept = await self._coordinator.committed(group)
+        for group in self.coordinator.names():
+            kept = await self.coordinator.committed(group)
             places = [place for place in kept if place[0] == topic]
             if places:
-                await self._coordinator.forget_offsets(group, places)
+                await self.coordinator.forget_offsets(group, places)
 
     async def forget_gone_topics(self) -> None:
         """Forget offsets of partitions that are not there: a crash may have come between a topic's end and theirs."""
-        for group in self._coordinator.names():
-            kept = await self._coordinator.committed(group)
+        for group in self.coordinator.names():
+            kept = await self.coordinator.committed(group)
             gone = [place for place in kept if self._partitions.ends(*place) is None]
             if gone:
-                await self._coordinator.forget_offsets(group, gone)
+                await self.coordinator.forget_offsets(group, gone)
 
     async def lag(self, group: str) -> list[Lag]:
         """Return how far behind a group is in every partition of the topics it reads. Raises `GroupNotFound`."""
-        topics = self._coordinator.find(group).topics()
-        kept = await self._coordinator.committed(group)
+        topics = self.coordinator.find(group).topics()
+        kept = await self.coordinator.committed(group)
         lags = []
         for topic in sorted({topic for topic, _ in kept} | topics):
             for partition in itertools.count():
@@ -319,8 +297,8 @@ class Groups:
             while True:
                 for _ in range(_FORGET_EVERY):
                     await asyncio.sleep(TIDY_MS / 1_000)
-                    await self._coordinator.tidy()
-                await self._coordinator.forget_old()
+                    await self.coordinator.tidy()
+                await self.coordinator.forget_old()
         except LogClosed:
             return
 
@@ -343,7 +321,7 @@ async def open_groups(
             try:
                 yield groups
             finally:
-                groups.stop()
+                groups.coordinator.stop()
                 tidying.cancel()
     finally:
         await kept.close()

@@ -31,7 +31,6 @@ from typing import NamedTuple, Self, TypeAlias
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
 from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
-from penstock.contract.topic_settings import TopicSettings
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header
 from penstock.log.recovery import LogCorrupted
@@ -95,7 +94,8 @@ class TooManyFetches(Exception):
 class Topics:
     def __init__(self, runtime: Runtime, streams: Streams, *, waiting_max: int = FETCHES_WAITING_MAX) -> None:
         self._clock = runtime.clock
-        self._streams = streams
+        # Topics are made, changed, found and deleted there; here is what waits and what is shared by callers.
+        self.streams = streams
         self._waiting_max = waiting_max
         self._waiting: set[Waiter] = set()
         # What one key may have of what all share; a server may be told otherwise.
@@ -122,7 +122,7 @@ class Topics:
 
     async def close(self) -> None:
         self.stop()
-        await self._streams.close()
+        await self.streams.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,7 +143,7 @@ class Topics:
     def beyond_share(self, caller: Caller, wanted: Sequence[int]) -> list[TooManyPartitions | None]:
         """Say which of so many partitions each, after those before them, would be more than the share of a caller."""
         most = self.share.most(caller, PARTITIONS_MAX)
-        left = most - self._streams.partition_count
+        left = most - self.streams.partition_count
         if sum(wanted) > left:
             # All that there are do not fit with these; those that count may. It takes a look at every topic.
             left = self.share_left(caller)
@@ -159,46 +159,16 @@ class Topics:
         if caller is ANONYMOUS_ADMIN:
             return PARTITIONS_MAX
         counted = sum(
-            len(each.partitions) for each in self._streams.topics.values() if caller.has(Role.ADMIN, each.name)
+            len(each.partitions) for each in self.streams.topics.values() if caller.has(Role.ADMIN, each.name)
         )
         return self.share.most(caller, PARTITIONS_MAX) - counted
 
-    async def create(self, name: str, settings: TopicSettings | None = None) -> Topic:
-        """Make a topic, durably. A call that is cancelled may still have made it, wholly."""
-        return await self._streams.create(name, settings or TopicSettings())
-
-    async def create_all(self, wanted: Sequence[tuple[str, TopicSettings]]) -> Made:
-        """Make many topics, durably; return each, or what `create` would raise."""
-        return await self._streams.create_all(wanted)
-
-    def check_create(self, name: str, settings: TopicSettings | None = None) -> None:
-        """Raise what `create` would raise, and do nothing."""
-        self._streams.check_create(name, settings or TopicSettings())
-
-    async def delete(self, name: str) -> None:
-        """Delete a topic, durably; its records go from the disk a little later."""
-        await self._streams.delete(name)
-
-    async def change(self, name: str, settings: TopicSettings) -> Topic:
-        """Give a topic other settings; the number of its partitions must be the same."""
-        return await self._streams.change(name, settings)
-
-    async def grow(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions, so that it has so many."""
-        return await self._streams.grow(name, partitions)
-
     def list(self) -> list[Topic]:
         """Return all topics, by name."""
-        return [topic for _, topic in sorted(self._streams.topics.items())]
+        return [topic for _, topic in sorted(self.streams.topics.items())]
 
     def has(self, name: str) -> bool:
-        return name in self._streams.topics
-
-    def find(self, name: str) -> Topic:
-        return self._streams.find(name)
-
-    def find_by_id(self, topic_id: bytes) -> Topic:
-        return self._streams.find_by_id(topic_id)
+        return name in self.streams.topics
 
     # Records in.
 
@@ -241,14 +211,6 @@ class Topics:
             except LogBusy:
                 await self.room(topic, partition)
         return await self.settled(topic, partition, appended) if waits else _produced(appended.partition, appended)
-
-    async def new_producer(self) -> tuple[int, int]:
-        """Return a producer id that was never given out, and its first epoch."""
-        return await self._streams.new_producer(), 0
-
-    async def new_producers(self, count: int) -> int:
-        """Return the first of so many producer ids in a row that were never given out."""
-        return await self._streams.new_producers(count)
 
     # Records out.
 
@@ -335,13 +297,6 @@ class Topics:
         """Return offset and time of the record with the latest time; None if there is none."""
         return await self._partition(topic, partition).newest()
 
-    async def trim(self, topic: str, partition: int, before_offset: int) -> int:
-        """Let go of everything before an offset, durably, and return where the partition starts now.
-
-        -1 means the high watermark. Raises `OffsetOutOfRange` beyond it.
-        """
-        return await self._streams.trim(topic, partition, before_offset)
-
     def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the first offset and the high watermark; None if there is no such partition."""
         try:
@@ -355,7 +310,7 @@ class Topics:
         return self._partition(topic, partition).epoch_end(epoch)
 
     def _partition(self, topic: str, partition: int) -> Partition:
-        return self._streams.find(topic).partition(partition)
+        return self.streams.find(topic).partition(partition)
 
 
 def _produced(partition: Partition, appended: Appended) -> Produced:

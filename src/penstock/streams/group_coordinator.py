@@ -109,7 +109,7 @@ class Coordinator:
         self._set_timer(self._groups[name])
 
     def stop(self) -> None:
-        """Send away whoever waits, and let nobody wait any more."""
+        """Send away all waiting members with `GroupsStopping`, and let no member wait from now on."""
         self._is_stopping = True
         for future in self._waiting.values():
             if not future.done():
@@ -128,6 +128,7 @@ class Coordinator:
         return group
 
     async def join(self, name: str, request: JoinRequest) -> Joined:
+        """Be a member of the next generation; returns when all others have joined it, or had their time."""
         for _ in range(_BUSY_MAX):
             try:
                 said = await self._wait(self._group(name), lambda *at: self._join(name, request, *at))
@@ -138,6 +139,7 @@ class Coordinator:
         raise LogBusy("the disk is behind")
 
     async def sync(self, name: str, request: SyncRequest) -> Synced:
+        """Learn what is assigned; returns when the leader has brought it and it is durable."""
         if name not in self._groups:
             raise UnknownMember(f"there is no group {name[:GROUP_NAME_BYTES_MAX]!r}")
         for _ in range(_BUSY_MAX):
@@ -156,6 +158,7 @@ class Coordinator:
         group.heartbeat(member_id, instance_id, generation, now_ms=self._now_ms())
 
     async def leave(self, name: str, leavers: Sequence[Leaver]) -> list[GroupRefusal | None]:
+        """Let members go; one answer for each."""
         group = self._groups.get(name)
         if group is None:
             return [UnknownMember(f"there is no group {name[:GROUP_NAME_BYTES_MAX]!r}") for _ in leavers]
@@ -210,6 +213,7 @@ class Coordinator:
         await self._offsets.durable()
 
     async def delete(self, name: str) -> None:
+        """Forget a group and its offsets. Raises `GroupNotFound` or `GroupNotEmpty`; durable on return."""
         group = self.find(name)
         if group.state is not GroupState.EMPTY:
             raise GroupNotEmpty(f"the group {name!r} has members")

@@ -145,6 +145,7 @@ class Streams:
     # Changes.
 
     def check_create(self, name: str, settings: TopicSettings) -> None:
+        """Raise what `create` would raise, and do nothing."""
         check_topic_name(name)
         if name in self.topics:
             raise TopicExists(f"there is a topic {name!r}")
@@ -153,8 +154,9 @@ class Streams:
             raise BadTopicName(f"there is a topic that differs from {name!r} only in dots and underscores")
         self._check_count(settings.partitions)
 
-    async def create(self, name: str, settings: TopicSettings) -> Topic:
-        (made,) = await self.create_all([(name, settings)])
+    async def create(self, name: str, settings: TopicSettings | None = None) -> Topic:
+        """Make a topic, durably. A call that is cancelled may still have made it, wholly."""
+        (made,) = await self.create_all([(name, settings or TopicSettings())])
         if isinstance(made, Exception):
             raise made
         return made
@@ -242,6 +244,8 @@ class Streams:
             await self._remove(self._path(topic.number, index))
 
     async def change(self, name: str, settings: TopicSettings) -> Topic:
+        """Give a topic other settings; the number of its partitions must be the same."""
+
         async def change() -> Topic:
             topic = self.find(name)
             if settings.partitions != topic.settings.partitions:
@@ -256,6 +260,8 @@ class Streams:
         return await self._in_turn(change)
 
     async def grow(self, name: str, partitions: int) -> Topic:
+        """Give a topic more partitions, so that it has so many."""
+
         async def change() -> Topic:
             topic = self.find(name)
             before = topic.settings.partitions
@@ -273,6 +279,8 @@ class Streams:
         return await self._in_turn(change)
 
     async def delete(self, name: str) -> None:
+        """Delete a topic, durably; its records go from the disk a little later."""
+
         async def change() -> None:
             topic = self.find(name)
             await self._catalog.write("deleted", number=topic.number)
@@ -287,6 +295,11 @@ class Streams:
         await self._in_turn(change)
 
     async def trim(self, name: str, index: int, before_offset: int) -> int:
+        """Remove everything before an offset, durably, and return where the partition starts now.
+
+        -1 means the high watermark. Raises `OffsetOutOfRange` beyond it.
+        """
+
         async def change() -> int:
             topic = self.find(name)
             partition = topic.partition(index)
@@ -313,6 +326,8 @@ class Streams:
         await self._in_turn(change)
 
     async def new_producer(self) -> int:
+        """Return a producer id that was never given out."""
+
         async def change() -> None:
             if self._next_producer == self._producers_upto:
                 upto = self._next_producer + _PRODUCER_IDS

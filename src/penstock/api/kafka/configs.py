@@ -213,7 +213,7 @@ def _rows_of(request: Request, kind: int, name: str) -> list[Values]:
     service = request.service
     if kind == _TOPIC:
         request.check_topic(Role.SEE, name)
-        return described(service.topics.find(name).settings, service.topic_defaults)
+        return described(service.topics.streams.find(name).settings, service.topic_defaults)
     if kind == _BROKER and name in ("", str(NODE_ID)):
         return _of_broker(request)
     raise BadRequest(f"there is nothing to be configured of kind {kind} and name {name!r}")
@@ -287,7 +287,7 @@ async def _alter(request: Request, kind: int, name: str, resource: SimpleNamespa
             raise BadRequest("only topics are configured this way; the server has its settings in a file")
         changed = _changed(request, name, resource, change)
         if not request.body.validate_only:
-            await request.service.topics.change(name, changed)
+            await request.service.topics.streams.change(name, changed)
             said = ", ".join(f"{each.name}={each.value}" for each in resource.configs)
             await request.did("topic.change", name, detail=said)
     except REFUSALS as problem:
@@ -299,6 +299,6 @@ def _changed(request: Request, name: str, resource: SimpleNamespace, change: Cha
     request.check_topic(Role.ADMIN, name)
     if None in once_each(resource.configs, lambda each: each.name).values():
         raise BadRequest("a setting is there twice")
-    settings = request.service.topics.find(name).settings
+    settings = request.service.topics.streams.find(name).settings
     # The number of partitions is no setting for Kafka, and stays what it is.
     return change(resource, settings, replace(request.service.topic_defaults, partitions=settings.partitions))

@@ -116,7 +116,7 @@ async def _delete(request: Request, group: str) -> Values:
     error = 0
     try:
         request.check_group(Role.ADMIN, group)
-        await request.service.groups.delete(group)
+        await request.service.groups.coordinator.delete(group)
         await request.did("group.delete", group)
     except REFUSALS as problem:
         error = group_code_of(problem)
@@ -128,7 +128,7 @@ async def join_group(request: Request) -> Values:
     try:
         request.check_group(Role.RECEIVE, body.group_id)
         request.service.groups.check_share(request.caller, body.group_id)
-        joined = await request.service.groups.join(body.group_id, _join_request(request))
+        joined = await request.service.groups.coordinator.join(body.group_id, _join_request(request))
     except REFUSALS as error:
         member_id = error.member_id if isinstance(error, MemberIdNeeded) else body.member_id
         return _not_joined(request, group_code_of(error), member_id)
@@ -189,7 +189,7 @@ async def sync_group(request: Request) -> Values:
     body = request.body
     try:
         request.check_group(Role.RECEIVE, body.group_id)
-        synced = await request.service.groups.sync(
+        synced = await request.service.groups.coordinator.sync(
             body.group_id,
             SyncRequest(
                 member_id=body.member_id,
@@ -218,7 +218,7 @@ async def heartbeat(request: Request) -> Values:
     error = 0
     try:
         request.check_group(Role.RECEIVE, body.group_id)
-        await request.service.groups.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
+        request.service.groups.coordinator.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"throttle_time": 0, "error_code": error}
@@ -246,7 +246,7 @@ async def leave_group(request: Request) -> Values:
     ]
     try:
         request.check_group(Role.RECEIVE, body.group_id)
-        errors = [code_of_row(each) for each in await request.service.groups.leave(body.group_id, leavers)]
+        errors = [code_of_row(each) for each in await request.service.groups.coordinator.leave(body.group_id, leavers)]
     except REFUSALS as problem:
         return {"throttle_time": 0, "error_code": group_code_of(problem), "members": []}
     members = [

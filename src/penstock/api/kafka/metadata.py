@@ -118,7 +118,7 @@ def _found(request: Request, wanted: SimpleNamespace, refused: Exception | None)
         check_topic_name(name)
         if refused is not None:
             raise refused
-        return _topic(request, request.service.topics.find(name))
+        return _topic(request, request.service.topics.streams.find(name))
     except REFUSALS as error:
         return _refused(name, topic_id, code_of(error))
 
@@ -197,7 +197,7 @@ async def describe_log_dirs(request: Request) -> Values:
 def _topic_or_none(request: Request, name: str) -> Topic | None:
     """Return a topic; what there is not is left out, as by Kafka."""
     try:
-        return request.service.topics.find(name)
+        return request.service.topics.streams.find(name)
     except TopicNotFound:
         return None
 
@@ -229,7 +229,7 @@ async def elect_leaders(request: Request) -> Values:
 def _elected(request: Request, topic: str, partition: int) -> Values:
     try:
         request.check_topic(Role.ADMIN, topic)
-        request.service.topics.find(topic).partition(partition)
+        request.service.topics.streams.find(topic).partition(partition)
     except REFUSALS as error:
         return {"partition_id": partition, "error_code": code_of(error), "error_message": str(error)}
     message = "the leader is the only replica, and is there"
@@ -308,7 +308,7 @@ def _described(request: Request, name: str, start: int, most: int) -> tuple[Valu
     """Return a topic with some of its partitions, and how many it has."""
     try:
         request.check_topic(Role.SEE, name)
-        topic: Topic = request.service.topics.find(name)
+        topic: Topic = request.service.topics.streams.find(name)
     except REFUSALS as error:
         return {"error_code": code_of(error), "name": name, "topic_id": _NO_ID, **_NOTHING}, 0
     count = len(topic.partitions)

@@ -101,7 +101,7 @@ async def init_producer_id(request: Request) -> Values:
     try:
         if request.body.transactional_id is not None:
             raise NoTransactions("transactions are not offered by this server")
-        producer_id, epoch = await request.service.topics.new_producer()
+        producer_id, epoch = await request.service.topics.streams.new_producer(), 0
     except REFUSALS as error:
         return {"throttle_time": 0, "error_code": code_of(error), "producer_id": -1, "producer_epoch": -1}
     return {"throttle_time": 0, "error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}

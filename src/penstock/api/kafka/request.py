@@ -69,7 +69,9 @@ class Request:
     async def create_topics(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
         """Make topics, durably, but none beyond what the caller may have; return each, or why there is none."""
         async with self.service.making_topics(self.caller, [name for name, _ in wanted]) as refused:
-            made = iter(await self.service.topics.create_all([each for each in wanted if each[0] not in refused]))
+            made = iter(
+                await self.service.topics.streams.create_all([each for each in wanted if each[0] not in refused])
+            )
         return [refused[name] if name in refused else next(made) for name, _ in wanted]
 
     async def did(self, action: str, *targets: str, detail: str = "") -> None:
@@ -94,7 +96,7 @@ Answer = Callable[[Request], Awaitable[Values]]
 
 def find_by_id(topics: Topics, caller: Caller, role: Role, topic_id: bytes) -> Topic:
     """Return a topic; to a caller who may not see it, an id that is there looks like one that is not."""
-    topic = topics.find_by_id(topic_id)
+    topic = topics.streams.find_by_id(topic_id)
     if not caller.may_list(topic.name):
         raise TopicNotFound("there is no topic of this id")
     check_topic(caller, role, topic.name)

@@ -49,7 +49,7 @@ def _settings(request: Request, name: str, wanted: SimpleNamespace | None) -> To
         request.check_topic(Role.ADMIN, name)
         said = {config.name: config.value for config in wanted.configs}
         settings = settings_of(said, replace(request.service.topic_defaults, partitions=_partitions(request, wanted)))
-        request.service.topics.check_create(name, settings)
+        request.service.topics.streams.check_create(name, settings)
     except REFUSALS as error:
         return error
     return settings
@@ -134,7 +134,7 @@ async def _delete(request: Request, key: str | bytes, wanted: SimpleNamespace | 
         if name is None:
             name = request.find_by_id(Role.ADMIN, topic_id).name
         request.check_topic(Role.ADMIN, name)
-        await request.service.topics.delete(name)
+        await request.service.topics.streams.delete(name)
         await request.did("topic.delete", name)
         await request.service.groups.forget_topic(name)
     except REFUSALS as problem:
@@ -155,7 +155,7 @@ async def _grow(request: Request, name: str, wanted: SimpleNamespace | None) -> 
             raise BadRequest(f"the topic {name} is there twice")
         _check_growth(request, wanted)
         if not request.body.validate_only:
-            await request.service.topics.grow(name, wanted.count)
+            await request.service.topics.streams.grow(name, wanted.count)
             await request.did("topic.change", name, detail=f"{wanted.count} partitions")
     except REFUSALS as problem:
         error, message = code_of(problem), str(problem)
@@ -164,7 +164,7 @@ async def _grow(request: Request, name: str, wanted: SimpleNamespace | None) -> 
 
 def _check_growth(request: Request, wanted: SimpleNamespace) -> None:
     request.check_topic(Role.ADMIN, wanted.name)
-    now = len(request.service.topics.find(wanted.name).partitions)
+    now = len(request.service.topics.streams.find(wanted.name).partitions)
     if _checked_count(wanted.count) <= now:
         raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
     request.service.topics.check_share(request.caller, wanted.count - now)
@@ -186,7 +186,7 @@ async def _trim(request: Request, topic: str, part: SimpleNamespace) -> Values:
     error, start_offset = 0, -1
     try:
         request.check_topic(Role.ADMIN, topic)
-        start_offset = await request.service.topics.trim(topic, part.partition_index, part.offset)
+        start_offset = await request.service.topics.streams.trim(topic, part.partition_index, part.offset)
         await request.did("topic.trim", topic, detail=f"partition {part.partition_index} from {start_offset}")
     except REFUSALS as problem:
         error = code_of(problem)

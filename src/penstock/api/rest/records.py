@@ -62,7 +62,7 @@ class RecordsQuery(Struct, forbid_unknown_fields=True):
 
 async def produce(request: Request) -> Answer:
     name = request.topic(Role.SEND)
-    topic = request.streams.topics.find(name)
+    topic = request.streams.topics.streams.find(name)
     if sent_format(request.headers.get(b"content-type")) is Format.BATCHES:
         return await produce_batches(request, topic)
     # The parameters of batches have no effect on records, but unknown parameters are refused.
@@ -109,7 +109,7 @@ def _bytes(field: str, text: str | UnsetType | None, coded: str | UnsetType) -> 
 async def browse(request: Request) -> Answer:
     name = request.topic(Role.FETCH)
     topics = request.streams.topics
-    topic = topics.find(name)
+    topic = topics.streams.find(name)
     asked: RecordsQuery = request.query(RecordsQuery)
     first = await _first(request, topic.name, asked)
     bytes_max = _BATCHES_BYTES_MAX if request.form is Format.BATCHES else _PAGE_BYTES_MAX
@@ -211,9 +211,9 @@ class ProduceQuery(Struct, forbid_unknown_fields=True):
 
 async def new_producers(request: Request) -> Answer:
     name = request.topic(Role.SEND)
-    topic = request.streams.topics.find(name)
+    topic = request.streams.topics.streams.find(name)
     asked: wire.NewProducers = await request.body(_read_producers, may_be_empty=True)
-    first = await request.streams.topics.new_producers(asked.count)
+    first = await request.streams.topics.streams.new_producers(asked.count)
     view = wire.ProducersView(
         producer_id=first,
         producer_epoch=0,

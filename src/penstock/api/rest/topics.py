@@ -45,9 +45,9 @@ async def create(request: Request) -> Answer:
         async with request.queues.making_topics(request.caller, [asked.topic_name]) as refused:
             for error in refused.values():
                 raise error
-            topic = await request.streams.topics.create(asked.topic_name, settings)
+            topic = await request.streams.topics.streams.create(asked.topic_name, settings)
     except TopicExists:
-        topic = request.streams.topics.find(asked.topic_name)
+        topic = request.streams.topics.streams.find(asked.topic_name)
         if topic.settings != settings:
             raise Refused("topic_exists", f"there is a topic {asked.topic_name} with other settings") from None
         return Answer(_topic_view(request, topic))
@@ -70,27 +70,27 @@ async def list_topics(request: Request) -> Answer:
 
 async def describe(request: Request) -> Answer:
     name = request.topic(Role.SEE)
-    return Answer(_topic_view(request, request.streams.topics.find(name)))
+    return Answer(_topic_view(request, request.streams.topics.streams.find(name)))
 
 
 async def change(request: Request) -> Answer:
     name = request.topic(Role.ADMIN)
     asked: wire.TopicSettings = await request.body(_read_change)
     topics = request.streams.topics
-    there = topics.find(name).settings
+    there = topics.streams.find(name).settings
     settings = _settings_of(asked, there)
     if settings.partitions != there.partitions:
         topics.check_share(request.caller, settings.partitions - there.partitions)
-        await topics.grow(name, settings.partitions)
-    if settings != topics.find(name).settings:
-        await topics.change(name, settings)
+        await topics.streams.grow(name, settings.partitions)
+    if settings != topics.streams.find(name).settings:
+        await topics.streams.change(name, settings)
     await request.did("topic.change", name, detail=_text(asked))
-    return Answer(_topic_view(request, topics.find(name)))
+    return Answer(_topic_view(request, topics.streams.find(name)))
 
 
 async def delete(request: Request) -> Answer:
     name = request.topic(Role.ADMIN)
-    await request.streams.topics.delete(name)
+    await request.streams.topics.streams.delete(name)
     await request.did("topic.delete", name)
     await request.streams.groups.forget_topic(name)
     return Answer(wire.TopicDeleted(name))
@@ -193,7 +193,7 @@ async def describe_group(request: Request) -> Answer:
 
 async def delete_group(request: Request) -> Answer:
     name = request.group(Role.ADMIN)
-    await request.streams.groups.delete(name)
+    await request.streams.groups.coordinator.delete(name)
     await request.did("group.delete", name)
     return Answer(wire.GroupDeleted(name))
 
