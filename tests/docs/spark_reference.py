@@ -22,28 +22,29 @@ stream.writeStream.option("checkpointLocation", "./checkpoint").trigger(availabl
 _PLACES = """\
 ## From a server, or directly from what it keeps
 
-A server and its data folder, or its database, give the same rows with the same offsets, so a stream may change from one
-to the other.
+A server and its data folder, or its database, give the same rows with the same offsets. A stream may change from one to
+the other.
 
 - **A server** (`url`) is asked over HTTP, by several tasks at once. It needs `penstock[arrow]`.
   Executors need pyarrow and nothing else of a
   server. The API key must be good for all queues, deleted ones included. A server that is busy or restarts is asked
   again for about a quarter of a minute.
 - **A data folder** (`path`) is read directly, also while a server uses it: nothing is locked, nothing is changed,
-  every CRC is checked. Executors need `crc32c`, and to see the folder. Of a running server, what is
-  written to the history is seen when a later commit, or two quiet seconds, have proven it durable; after a clean stop
-  all of it is seen. Of a server that was killed, the last commit is seen when it has been started again.
+  every CRC is checked. Executors need `crc32c`, and access to the folder. While the server runs, a row is visible once
+  a later commit, or two quiet seconds, have proven it durable; after a clean stop all rows are. If the server was
+  killed, the last commit is visible after its next start.
 - **A database** (`url` with `postgresql://…`) is asked by ADBC, by several tasks at once, while servers use it or
   not. Executors need the extra `spark-postgres`, and to reach the database; the user needs `SELECT` on `history`,
-  `moment` and `queue`. A page is read in a short transaction of its own that only reads, so a slow job holds nothing
-  up. What a transaction has settled is told of when no older one runs any more: one that is left open holds up the
-  history, and is never skipped. A password belongs into the file that `passfile` in the address names, on every
+  `moment` and `queue`. Each page is read in a short read-only transaction, so a slow job blocks nothing. The rows of a
+  transaction are visible once no older one runs: a transaction that is left open delays the history, and is never
+  skipped. A password belongs into the file that `passfile` in the address names, on every
   executor, or else is in the address, which is not shown. There is one shard, 0; of a database
   that is one of [several](../how-to/spread-queues-over-databases.md), with the number that their server has for it.
 
-Whoever reads few columns should say which: Spark does not tell a source in Python, and what is not asked for is
-neither fetched nor converted. The same holds for times and queues: filters in Spark are right, options are faster. A
-read is planned once, so `load()` again to see what came since. A queue that has no history, or never was, has no rows.
+Name the columns that you need: Spark does not tell a Python source which it uses, and columns that are not named are
+neither fetched nor converted. The same holds for times and queues: filters in Spark give the same rows, options are
+faster. A read is planned once; call `load()` again to see newer rows. A queue without a history, or one that never
+existed, has no rows.
 
 In SQL, a read is a temporary view, `CREATE TEMPORARY VIEW settled USING penstock OPTIONS (url 'http://127.0.0.1:8080')`.
 `CREATE TABLE` is refused: Spark hands the options of a table to no source in Python.
@@ -74,9 +75,9 @@ The offset of a stream is that of the next row, by shard: `{"0": 393216}`. The s
 rows, so a batch that is tried again after a crash is the same batch, and a sink that knows its batches has every row
 once. Nothing is committed to the server: it keeps its history for seven days or 10 GiB, whoever has read it.
 
-`maxRowsPerTrigger` takes whole frames, one at least, and counts rows of all queues. A frame has at most 65,536 rows. Of
-a database it takes just so many rows. It is shared equally by the shards that have something. `AvailableNow` ends at
-what was there when it began."""
+`maxRowsPerTrigger` takes whole frames, at least one, and counts rows of all queues. A frame has at most 65,536 rows.
+From a database it takes exactly that many rows. Shards with new rows share it equally. `AvailableNow` ends at the last
+row that was there when it began."""
 
 _ERRORS = (
     ("BadOption", "An option is unknown, or its value is not allowed.", "The message says what is."),

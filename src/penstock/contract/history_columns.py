@@ -94,11 +94,16 @@ class Column(NamedTuple):
 
 HISTORY = (
     Column("queue", "STRING", "The queue that the message left, by name.", "queue", Form.QUEUE),
-    Column("queue_id", "BIGINT", "The number of that queue: of this one and of no other of its name.", "queue"),
+    Column(
+        "queue_id",
+        "BIGINT",
+        "The number of that queue. A queue that is made again under its name has another one.",
+        "queue",
+    ),
     Column("first_queue", "BIGINT", "The number of the queue it was first sent to; with the next two, its id.", "home"),
     Column("sent_tier", "TINYINT", "The tier it was sent at: 0 is the most urgent, 4 the least.", "sent_tier"),
     Column("number", "BIGINT", "Its number among those sent to that queue at that tier, from 0 on.", "number"),
-    Column("key", "BIGINT", "Its place in this queue: number · 8 + tier there; a move gives it another one.", "key"),
+    Column("key", "BIGINT", "Its position in this queue: number · 8 + tier there. A move gives it a new one.", "key"),
     Column("tier", "TINYINT", "The tier it was received at last, or waited in if it never was.", "tier"),
     Column(
         "priority", "STRING", "The same as a word: CRITICAL, HIGH, NORMAL, LOW or BACKGROUND.", "tier", Form.PRIORITY
@@ -119,14 +124,14 @@ HISTORY = (
         Form.MAYBE_TIME,
     ),
     Column("settled_at", "TIMESTAMP", "When it left the queue.", "settled_at_ms", Form.TIME),
-    Column("delivery_count", "INT", "How often it was received, in earlier queues too.", "deliveries"),
+    Column("delivery_count", "INT", "How many times it was received, in earlier queues too.", "deliveries"),
     Column("outcome", "STRING", f"{OUTCOMES_TEXT}.", "ending", Form.OUTCOME),
     Column("group", "STRING", "Its group; null if it has none.", "group", Form.WORD),
-    Column("error", "STRING", "What its last failure said; null if there was none.", "error", Form.TEXT),
+    Column("error", "STRING", "The error of its last failure; null if there was none.", "error", Form.TEXT),
     Column("data", "BINARY", "Its body; null unless its queue keeps full history.", "body"),
     Column("attributes", "STRING", "Its attributes as a JSON object; null as `data`.", "attributes", Form.TEXT),
     Column("shard", "INT", "The shard whose history the row is in."),
-    Column("offset", "BIGINT", "Where in that history; it rises in steps that mean nothing.", "offsets"),
+    Column("offset", "BIGINT", "Its position in that history. Offsets rise, but not by one.", "offsets"),
 )
 # REST has no column for the shard, which a request names, and another one for the tier of the send.
 REST_HISTORY = (
@@ -141,34 +146,36 @@ LIVE = (
     Column("first_queue", "BIGINT", "The number of the queue it was first sent to; with the next two, its id.", "home"),
     Column("sent_tier", "TINYINT", "The tier it was sent at.", "sent_tier"),
     Column("number", "BIGINT", "Its number among those sent to that queue at that tier, from 0 on.", "number"),
-    Column("key", "BIGINT", "Its place in this queue: number · 8 + tier there.", "key"),
+    Column("key", "BIGINT", "Its position in this queue: number · 8 + tier there.", "key"),
     Column("tier", "TINYINT", "The tier it is in now.", "tier"),
     Column("priority", "STRING", "The same as a word.", "tier", Form.PRIORITY),
     Column(
         "state",
         "STRING",
-        "What it does: waits, rests, is received, is stuck or on its way to another queue.",
+        "ready, delayed, in_flight, stuck (its dead-letter queue is full) or moving (to another queue).",
         "place",
         Form.STATE,
     ),
     Column("sent_at", "TIMESTAMP", "When it was first sent.", "sent_at_ms", Form.TIME),
-    Column("delivery_count", "INT", "How often it was received, in earlier queues too.", "deliveries"),
+    Column("delivery_count", "INT", "How many times it was received, in earlier queues too.", "deliveries"),
     Column("group", "STRING", "Its group; null if it has none.", "group", Form.WORD),
-    Column("error", "STRING", "What its last failure said; null if there was none.", "error", Form.TEXT),
+    Column("error", "STRING", "The error of its last failure; null if there was none.", "error", Form.TEXT),
     Column("data", "BINARY", "Its body.", "body"),
     Column("attributes", "STRING", "Its attributes as a JSON object; null if it has none.", "attributes", Form.TEXT),
-    Column("seen_at", "TIMESTAMP", "When the server looked. What was settled later may be in the history too."),
+    Column(
+        "seen_at", "TIMESTAMP", "When the server read the queue. A message settled later may be in the history too."
+    ),
 )
 
 # As Spark's own source for Kafka has them, with its letters.
 TOPIC = (
     Column("key", "BINARY", "The key of the record; null if it has none."),
-    Column("value", "BINARY", "Its value; null if it says that its key is gone."),
+    Column("value", "BINARY", "Its value; null for a tombstone, which deletes its key."),
     Column("topic", "STRING", "The topic."),
     Column("partition", "INT", "The partition."),
     Column("offset", "BIGINT", "Its offset in the partition."),
-    Column("timestamp", "TIMESTAMP", "When it was made, as its producer says, or when it arrived."),
-    Column("timestampType", "INT", "Which of the two: 0 when it was made, 1 when it arrived."),
+    Column("timestamp", "TIMESTAMP", "When its producer made it, or when it arrived."),
+    Column("timestampType", "INT", "0 if `timestamp` is from the producer, 1 if it is the arrival."),
     Column("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "Its headers in their order; null if it has none."),
 )
 

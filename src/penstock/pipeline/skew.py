@@ -183,7 +183,6 @@ def _same(left: DataFrame, right: DataFrame) -> DataFrame:
     return left.join(other, is_same).drop("other_dimension", "other_queue")
 
 
-DIMENSIONS = ("group", "tier", "queue", "shard")
 HEAVIEST = 20
 # A part that is worth a word, and how many times an even part, or its part of the messages, it has to be.
 _MUCH, _TIMES = 0.1, 3.0

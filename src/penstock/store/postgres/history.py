@@ -10,8 +10,8 @@ does not change. Whoever holds a transaction open that has written something hol
 the history, and nothing else.
 
 A row of the table is one message, or a pack of messages that were acked together: then the transaction wrote nothing
-else, and message i of it is its row i. Whoever reads does not notice: everything is counted in messages, and a page may
-begin and end within a pack (`unpacking.py`).
+else, and message i of it is its row i. Readers do not notice: everything is counted in messages, and a page may begin
+and end within a pack.
 
 Periods are partitions of the table, and go whole. There is one shard, the database, and its number is that of the
 range that its queues are numbered in: 0, unless it is one of several.
