@@ -45,7 +45,7 @@ from penstock.telemetry import STORE_DURABILITY_WARNING
 if TYPE_CHECKING:
     from penstock.store.postgres.caller_transaction import Transactions
     from penstock.store.postgres.database import PostgresSettings
-    from penstock.store.postgres.health import Vitals
+    from penstock.store.postgres.health import DatabaseHealth
     from penstock.store.postgres.key_table import KeyTable
     from penstock.store.postgres.multi_database import RoutedTransactions
     from penstock.store.postgres.store import PostgresStore
@@ -77,7 +77,7 @@ class OpenStore:
     runtime: Runtime
     journals: Callable[[], Sequence[Journal]] = tuple
     # Of a store in a database, or in several.
-    vitals: Callable[[], "Sequence[Vitals]"] | None = None
+    vitals: Callable[[], "Sequence[DatabaseHealth]"] | None = None
     transactions: "Transactions | RoutedTransactions | None" = None
     # Where redrives are kept so that other servers know of them; None if the broker keeps them to itself.
     redrives: KeptRedrives | None = None
@@ -204,7 +204,7 @@ async def _open_database(
         watching(Watch(database.url, database.schema)) if is_watched else nullcontext() as look,
         transactions(store, database, asyncio.to_thread) as within,
     ):
-        _doubt(runtime, store.doubts)
+        _doubt(runtime, store.durability_warnings)
         vitals = None if look is None else lambda: [look()]
         yield OpenStore(
             placement=store,
@@ -239,7 +239,7 @@ async def _open_databases(
             )
         )
         routes = Routes([route.pattern for route in settings.routes], places)
-        looks: list[Callable[[], Vitals]] = []
+        looks: list[Callable[[], DatabaseHealth]] = []
         within: list[Transactions] = []
         for place, store in enumerate(stores):
             database = databases[places.index(place)]
@@ -247,7 +247,7 @@ async def _open_databases(
             if is_watched:
                 watch = Watch(database.url, database.schema, database=routes.patterns_of(place))
                 looks.append(await stack.enter_async_context(watching(watch)))
-            _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.doubts])
+            _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.durability_warnings])
         placement = RoutedPlacement(stores, routes)
         _doubt(runtime, [_misplaced(place, names) for place, names in (await placement.misplaced()).items()])
         yield OpenStore(
@@ -266,8 +266,8 @@ def _audit_log_in(store: "PostgresStore", settings: ServerSettings) -> AuditLog:
     return store.audit_log(bytes_max=settings.audit_bytes_max, age_ms_max=settings.audit_days * DAY_MS)
 
 
-def _doubt(runtime: Runtime, doubts: Sequence[str]) -> None:
-    for doubt in doubts:
+def _doubt(runtime: Runtime, durability_warnings: Sequence[str]) -> None:
+    for doubt in durability_warnings:
         runtime.log_event(STORE_DURABILITY_WARNING, reason=doubt)
 
 

@@ -199,7 +199,7 @@ class InPostgres:
     async def crash(self) -> None:
         """Go on without a word to the database; what was asked for and not answered yet is still answered."""
         killed = self.store
-        await killed.vanish()
+        await killed.simulate_crash()
         await until_alone(self._settings)
         await self.open()
         await killed.close()

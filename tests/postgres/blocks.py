@@ -10,7 +10,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import Delivery
 from penstock.store.postgres.database import TIMING, Database, Timing
-from penstock.store.postgres.queue_cache import KnownQueue
+from penstock.store.postgres.queue_cache import CachedQueue
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
@@ -29,8 +29,8 @@ class Stage:
     def url(self) -> str:
         return self.store._database.settings.url
 
-    async def known(self) -> KnownQueue:
-        return await self.store._registry.get("orders")
+    async def known(self) -> CachedQueue:
+        return await self.store._cache.get("orders")
 
     async def send(self, count: int, *, groups: int = 10) -> None:
         names = [b"%d" % (number % groups) for number in range(count)]

@@ -54,7 +54,7 @@ class InTwoDatabases:
         """Go on without a word to the databases; what was asked for and not answered yet is still answered."""
         killed, self._closing = self._closing, AsyncExitStack()
         for store in self._stores:
-            await store.vanish()
+            await store.simulate_crash()
         await self._until_alone()
         await self.open()
         await killed.aclose()

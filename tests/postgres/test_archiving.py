@@ -140,7 +140,7 @@ async def test_every_store_settles_into_the_newest_period_whoever_leads() -> Non
             clock.advance_ms(DAY_MS)
 
             def has_begun(period: int = period) -> bool:
-                return {one._burying.period, other._burying.period} == {period}
+                return {one._maintenance.period, other._maintenance.period} == {period}
 
             await eventually(has_begun)
         await one.trim_history(0, before=0)

@@ -67,7 +67,7 @@ async def test_a_connection_plans_as_its_owner_wants_after_a_call() -> None:
     async with borrowing() as (store, within, connection):
         await connection.execute("SET enable_hashjoin = off")
         await connection.commit()
-        await store._registry.get("orders")
+        await store._cache.get("orders")
         async with PostgresStore(store._database.settings, clock=store._clock, dice=store._dice) as other:
             await other.change("orders", QueueSettings(lease_ms=1_000))
         await connection.execute("SET LOCAL enable_seqscan = off")
@@ -105,7 +105,7 @@ async def test_few_of_many_transactions_carry_a_notification_and_all_are_heard_o
                 assert each.payload.endswith(":orders")
             await listener.close()
         # What was heard may have been of the others: then this one is still to be told of.
-        await eventually(lambda: not store._presence._running)
+        await eventually(lambda: not store._leadership._running)
 
 
 async def test_others_go_on_while_a_change_of_the_queue_waits_for_an_open_transaction() -> None:

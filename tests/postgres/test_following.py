@@ -37,10 +37,10 @@ async def test_a_clock_that_is_hours_wrong_ends_no_lease_of_others(by_ms: int) -
         async with await PostgresStore.open(settings, clock=wrong, dice=dice, has_upkeep=False) as other:
             assert abs(other.now_ms() - SystemClock().now_ms()) < PATIENCE_MS
             assert await other.lease("orders", want=1) is None
-            assert any("clock of this machine" in doubt for doubt in other.doubts)
-        await store._presence.meet()
+            assert any("clock of this machine" in doubt for doubt in other.durability_warnings)
+        await store._leadership.meet()
         assert abs(store.now_ms() - SystemClock().now_ms()) < PATIENCE_MS
-        assert not any("clock" in doubt for doubt in store.doubts)
+        assert not any("clock" in doubt for doubt in store.durability_warnings)
 
 
 def test_a_clock_that_is_about_right_is_left_as_it_is() -> None:
@@ -53,7 +53,7 @@ def test_a_clock_that_is_about_right_is_left_as_it_is() -> None:
         # The answer was long on its way, so nobody knows.
         (now_ms + TOLERATED_MS + 1, 10_000, now_ms),
     ):
-        clock.hear(theirs_ms, asked_ms=now_ms, heard_ms=now_ms + took_ms)
+        clock.synchronize(theirs_ms, asked_ms=now_ms, heard_ms=now_ms + took_ms)
         assert clock.now_ms() == shown_ms
     assert clock.doubt is None
 

@@ -11,7 +11,7 @@ from penstock.core.queue.message import Drafts
 from penstock.store.interface import EscalationOrder, Outcome
 from penstock.store.postgres.database import PostgresSettings, Timing
 from penstock.store.postgres.lease import ADVANCE_MOST
-from penstock.store.postgres.queue_cache import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, KnownQueue, QueueRow
+from penstock.store.postgres.queue_cache import FORGET_MS, HELD_MS, LATE_MS, LATER_MS, MORE_MS, CachedQueue, QueueRow
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.waiting import until_waited_for
@@ -20,9 +20,9 @@ from tests.simulation.clock import SimClock, SimDice
 pytestmark = pytest.mark.real_time
 
 
-def known_queue(*, looked_at_ms: int) -> KnownQueue:
+def known_queue(*, looked_at_ms: int) -> CachedQueue:
     """A queue whose leases were all looked at, the oldest ones too."""
-    known = KnownQueue(QueueRow(1, "orders", QueueSettings().to_json(), 1, "orders.dead", 0))
+    known = CachedQueue(QueueRow(1, "orders", QueueSettings().to_json(), 1, "orders.dead", 0))
     for _ in range(2):
         known.asked(looked_at_ms, None, from_ms=known.lapsed_from_ms(looked_at_ms), has_spent=False)
     return known

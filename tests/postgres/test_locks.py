@@ -51,7 +51,7 @@ async def test_a_stranger_with_every_advisory_lock_holds_up_no_verb_and_no_start
             await store.ack("orders", delivery.receipts())
             await store.change("orders", QueueSettings(size_max=6))
             assert await store.purge("orders") == 0
-            assert await store._presence._leads()
+            assert await store._leadership._leads()
             await store.delete("orders")
 
 
@@ -112,7 +112,7 @@ async def test_a_verb_that_waited_for_the_deletion_of_its_queue_says_that_there_
     settings = empty_schema()
     async with opened(settings) as store, await psycopg.AsyncConnection.connect(settings.url) as other:
         await store.create("orders", QueueSettings())
-        known = await store._registry.get("orders")
+        known = await store._cache.get("orders")
         delete = b"SELECT penstock.delete_queue(%s, %s, 0, 1, false, 0::smallint, 9, 9, 1)"
         await other.execute(delete, (known.number, known.version))
         sends = asyncio.create_task(store.send("orders", Drafts(bodies=[b"a"])))  # noqa: TID251 - awaited below.

@@ -17,7 +17,7 @@ from penstock.store.pages import HistoryRange
 from penstock.store.postgres import migrate
 from penstock.store.postgres.blocking import BriefWaits
 from penstock.store.postgres.database import TIMING, PostgresSettings, Timing
-from penstock.store.postgres.migrate import Found, SchemaMissing, plan, steps
+from penstock.store.postgres.migrate import SchemaMissing, SchemaState, plan, steps
 from penstock.store.postgres.statements import migrations, read
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
@@ -242,7 +242,7 @@ async def test_a_dump_can_be_restored_as_another_database() -> None:
         assert list(await store.send("orders", Drafts(bodies=[b"new"]))) == ["1-5a"]
         await store.delete("letters")
         await store.create("letters", QueueSettings())
-        assert not store.doubts
+        assert not store.durability_warnings
 
 
 async def test_a_history_from_a_server_with_more_transactions_is_doubted() -> None:
@@ -250,21 +250,21 @@ async def test_a_history_from_a_server_with_more_transactions_is_doubted() -> No
     with psycopg.connect(dsn) as connection:
         connection.execute("UPDATE penstock.history SET at_offset = at_offset | 1::bigint << 60")
     async with await opened(dsn) as store:
-        (doubt,) = store.doubts
+        (doubt,) = store.durability_warnings
         assert "history" in doubt
 
 
 def test_what_is_left_to_run_follows_from_what_was_run() -> None:
-    everything = steps("penstock", Found())
+    everything = steps("penstock", SchemaState())
     assert everything[0] == "CREATE SCHEMA penstock"
     digest = everything[-1].split("'")[1]
-    assert steps("penstock", Found(True, True, frozenset(VERSIONS), digest)) == []
-    assert plan("penstock", Found(True, True, frozenset(VERSIONS), digest)) == ""
-    only_functions = steps("penstock", Found(True, True, frozenset(VERSIONS), "another"))
+    assert steps("penstock", SchemaState(True, True, frozenset(VERSIONS), digest)) == []
+    assert plan("penstock", SchemaState(True, True, frozenset(VERSIONS), digest)) == ""
+    only_functions = steps("penstock", SchemaState(True, True, frozenset(VERSIONS), "another"))
     assert not [step for step in only_functions if "INSERT INTO penstock.version" in step]
     assert [step for step in only_functions if "FUNCTION penstock.send(" in step]
     # A migration that came late is not passed over because one with a higher number was run before.
-    missed = steps("penstock", Found(True, True, frozenset(VERSIONS[1:]), digest))
+    missed = steps("penstock", SchemaState(True, True, frozenset(VERSIONS[1:]), digest))
     assert [step for step in missed if "INSERT INTO penstock.version" in step] == [
         f"INSERT INTO penstock.version (number) VALUES ({VERSIONS[0]})"
     ]

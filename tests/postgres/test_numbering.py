@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.ids import parse_queue
-from penstock.store.postgres.multi_database import RANGE_BITS, Numbering, NumbersShared, claims
+from penstock.store.postgres.multi_database import RANGE_BITS, QueueNumbers, QueueNumbersOverlap, claims
 from tests.postgres.maps import opened
 from tests.postgres.servers import shared_server
 from tests.simulation.clock import SimDice
@@ -18,12 +18,12 @@ from tests.simulation.clock import SimDice
 pytestmark = pytest.mark.real_time
 
 
-def _empty(number: int = 0, *, is_claimed: bool = False) -> Numbering:
-    return Numbering(number, is_claimed, None)
+def _empty(number: int = 0, *, is_claimed: bool = False) -> QueueNumbers:
+    return QueueNumbers(number, is_claimed, None)
 
 
-def _used(number: int = 0, *, count: int = 7) -> Numbering:
-    return Numbering(number, True, (number << RANGE_BITS) + count)
+def _used(number: int = 0, *, count: int = 7) -> QueueNumbers:
+    return QueueNumbers(number, True, (number << RANGE_BITS) + count)
 
 
 numberings = st.builds(
@@ -35,10 +35,10 @@ numberings = st.builds(
 
 
 @given(st.lists(numberings, min_size=1, max_size=6))
-def test_every_database_of_a_map_has_a_range_of_its_own(found: list[Numbering]) -> None:
+def test_every_database_of_a_map_has_a_range_of_its_own(found: list[QueueNumbers]) -> None:
     used = [each.range for each in found if each.has_queues]
     if len(set(used)) < len(used):
-        with pytest.raises(NumbersShared, match="used apart from each other"):
+        with pytest.raises(QueueNumbersOverlap, match="used apart from each other"):
             claims(found)
         return
     wanted = claims(found)
@@ -51,7 +51,7 @@ def test_every_database_of_a_map_has_a_range_of_its_own(found: list[Numbering]) 
 
 
 def test_a_database_with_too_many_numbers_stays_alone() -> None:
-    with pytest.raises(NumbersShared, match=r"database 2 .* serve it by itself"):
+    with pytest.raises(QueueNumbersOverlap, match=r"database 2 .* serve it by itself"):
         claims([_used(1), _used(0, count=1 << RANGE_BITS)])
 
 
@@ -106,7 +106,7 @@ async def test_databases_that_were_used_apart_are_refused() -> None:
         async with opened(f"*={url}") as map_of:
             assert map_of.ranges == [0]
             await map_of.placement.create("orders", QueueSettings())
-    with pytest.raises(NumbersShared, match="databases 1 and 2 of the map were used apart"):
+    with pytest.raises(QueueNumbersOverlap, match="databases 1 and 2 of the map were used apart"):
         async with opened(f"orders={a},*={b}"):
             pass
     with psycopg.connect(b) as connection:

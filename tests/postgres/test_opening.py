@@ -12,7 +12,7 @@ from penstock.contract.names import BadSchema
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.postgres import migrate, statements
-from penstock.store.postgres.connection import Lost
+from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database, NotDurable, PostgresSettings, check_durable
 from penstock.store.postgres.migrate import SchemaMissing
 from penstock.store.postgres.statements import FUNCTIONS, MIGRATIONS, migrations
@@ -77,7 +77,7 @@ def test_no_schema_is_called_like_a_word_of_sql() -> None:
 
 async def test_a_database_that_is_not_there_is_lost() -> None:
     url = shared_server().dsn_of("nowhere")
-    with pytest.raises(Lost, match="nowhere"):
+    with pytest.raises(ConnectionLost, match="nowhere"):
         await opened(PostgresSettings(url=url))
 
 

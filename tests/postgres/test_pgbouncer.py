@@ -16,7 +16,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.interface import Outcome
-from penstock.store.postgres.connection import Lost
+from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.cli.servers import Served
@@ -78,7 +78,7 @@ async def test_a_story_of_every_store_is_told_behind_a_pooler_too(story: Story, 
 
 
 async def test_a_store_that_was_not_told_of_the_pooler_is_refused_with_the_reason(pooler: Pooler, dsn: str) -> None:
-    with pytest.raises(Lost, match="--pooled"):
+    with pytest.raises(ConnectionLost, match="--pooled"):
         async with opened(pooler.url(dsn), is_pooled=False):
             pass
 
@@ -136,8 +136,8 @@ async def test_who_waits_behind_a_pooler_finds_what_others_sent(pooler: Pooler, 
             await elsewhere.send("orders", Drafts(bodies=[b"a"]))
             async with asyncio.timeout(60):
                 await woken.wait()
-        assert await behind._presence._leads()
-        assert await around._presence._leads()
+        assert await behind._leadership._leads()
+        assert await around._leadership._leads()
 
 
 async def test_dead_letters_are_sent_back_from_behind_a_pooler(
@@ -221,7 +221,7 @@ async def test_what_a_killed_pooler_left_in_doubt_is_found_out(dsn: str) -> None
                         try:
                             confirmed.extend(await store.send("orders", Drafts(bodies=[b"%d/%d" % (number, nth)])))
                             break
-                        except Lost:
+                        except ConnectionLost:
                             # Nobody answers at all: only then is it unknown, and it is sent again under another number.
                             unknown.append(b"%d/%d" % (number, nth))
                             await asyncio.sleep(0.02)

@@ -67,7 +67,7 @@ async def left(stage: Stage) -> int:
 
 
 async def begin(stage: Stage) -> maintenance.PurgeTurn:
-    return await stage.store._alone("orders", stage.store._altering.begin_purge)
+    return await stage.store._alone("orders", stage.store._changes.begin_purge)
 
 
 async def test_a_purge_settles_a_bounded_number_of_messages_in_each_transaction_and_counts_them_all() -> None:
@@ -114,7 +114,7 @@ async def test_what_is_sent_after_a_purge_began_stays_and_who_works_meanwhile_se
         # A purge beside it takes the rest, and what was sent meanwhile; each counts what it settled itself.
         assert await store.purge("orders") == count - MOST - 3 + len(later)
         assert (await store.counts("orders")).live == 0
-        assert await store._burying.purge("orders", turn) == MOST
+        assert await store._maintenance.purge("orders", turn) == MOST
 
 
 async def test_a_lease_keeps_what_was_sent_after_the_purge_began() -> None:
@@ -125,7 +125,7 @@ async def test_a_lease_keeps_what_was_sent_after_the_purge_began() -> None:
         later = set(await store.send("orders", Drafts(bodies=[b"new"] * 5, groups=[b"a"] * 5)))
         mixed = await stage.lease(10, lease_ms=600_000)
         assert len(mixed) == 10
-        assert await store._burying.purge("orders", turn) == 15
+        assert await store._maintenance.purge("orders", turn) == 15
         outcomes = await store.ack("orders", mixed.receipts())
         assert {each for each, outcome in zip(mixed.ids, outcomes, strict=True) if outcome is Outcome.DONE} == later
         assert (await store.counts("orders")).live == 0
@@ -140,7 +140,7 @@ async def test_a_group_of_a_fifo_queue_goes_on_with_what_was_sent_after_the_purg
         turn = await begin(stage)
         await store.send("orders", Drafts(bodies=[b"new"], groups=[b"a"]))
         assert await store.lease("orders", want=1) is None
-        assert await store._burying.purge("orders", turn) == 15
+        assert await store._maintenance.purge("orders", turn) == 15
         assert [bytes(body) for body in (await stage.lease(5)).bodies] == [b"new"]
 
 
@@ -192,7 +192,7 @@ async def test_a_purge_whose_server_died_is_finished_by_another() -> None:
             await other.tidy()
             assert list((await other.live("orders", most=10)).ids) == list(later)
         # Had its server only been slow, it would learn of all that went.
-        assert await stage.store._burying.purge("orders", turn) == count
+        assert await stage.store._maintenance.purge("orders", turn) == count
 
 
 async def test_a_purge_waits_for_a_transaction_that_holds_a_message_and_says_how_far_it_came_if_that_stays_open() -> (
@@ -207,9 +207,9 @@ async def test_a_purge_waits_for_a_transaction_that_holds_a_message_and_says_how
         turn = await begin(stage)
         await other.execute("SELECT FROM penstock.lease FOR UPDATE")
         with pytest.raises(Locked, match="22 messages were purged"):
-            await stage.store._burying.purge("orders", turn)
+            await stage.store._maintenance.purge("orders", turn)
         async with asyncio.TaskGroup() as tasks:
-            purge = tasks.create_task(stage.store._burying.purge("orders", turn))
+            purge = tasks.create_task(stage.store._maintenance.purge("orders", turn))
             await until_waited_for(other)
             await other.rollback()
         assert purge.result() == 25

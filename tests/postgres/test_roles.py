@@ -80,7 +80,7 @@ async def test_a_server_needs_no_more_than_to_use_what_is_there(server: Server) 
             # Days pass: what is settled then goes to another period, and so to another table.
             clock.advance_ms(2 * DAY_MS)
             await store.tidy()
-        assert store._burying.period > 2
+        assert store._maintenance.period > 2
         assert (await store.counts("letters.dead")).live == 2
         assert (await store.redrive("letters.dead", RedriveOrder(most=1))).remaining == 1
         await store.change("letters", QueueSettings(deliveries_max=3))

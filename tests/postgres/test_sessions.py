@@ -53,7 +53,7 @@ async def test_a_function_that_refuses_its_first_call_is_prepared_all_the_same()
         PostgresStore(settings, clock=SimClock(), dice=SimDice(1)) as stranger,
     ):
         # Known to it as it was, so that its first send is refused, and made again.
-        await stranger._registry.get("orders")
+        await stranger._cache.get("orders")
         await store.change("orders", QueueSettings(lease_ms=1_000))
         assert await stranger.send("orders", Drafts(bodies=[b"a"]))
 
@@ -101,7 +101,7 @@ async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> Non
 async def test_what_is_not_yet_old_can_be_leased_while_the_old_is_looked_for() -> None:
     async with one_connection() as (store, settings), await psycopg.AsyncConnection.connect(settings.url) as other:
         await store.send("orders", Drafts(bodies=[b"a", b"b"]))
-        known = await store._registry.get("orders")
+        known = await store._cache.get("orders")
         now_ms = store.now_ms()
         for name, arguments in (
             ("expire", (known.number, known.version, now_ms, now_ms - 1, 100, False, 1, 1, [0] * 5)),

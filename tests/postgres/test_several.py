@@ -122,7 +122,7 @@ async def test_time_is_one_in_all_databases() -> None:
         assert slow.now_ms() < late_ms
         # Whatever is due in one is due in the other.
         assert [store.now_ms() for store in after.stores] == [late_ms, late_ms] == [after.placement.now_ms()] * 2
-        await after.stores[0]._presence.meet()
+        await after.stores[0]._leadership.meet()
     async with opened(f"*={a}", clock=slow) as alone:
         assert alone.placement.now_ms() == late_ms
 

@@ -21,8 +21,8 @@ from penstock.runtime.memory import memory_runtime
 from penstock.server import Told, run
 from penstock.settings import ServerSettings
 from penstock.store.errors import StoreUnreachable
-from penstock.store.postgres.caller_transaction import Lending
-from penstock.store.postgres.connection import Silent, bounded
+from penstock.store.postgres.caller_transaction import TransactionPool
+from penstock.store.postgres.connection import ConnectionTimedOut, bounded
 from penstock.store.postgres.database import TIMING, Database, PostgresSettings, Timing
 from penstock.store.postgres.health import Watch, watching
 from penstock.store.postgres.store import PostgresStore
@@ -55,8 +55,8 @@ class Far:
         database = self.store._database
         url = self._url.replace(f"connect_timeout={_PATIENCE_S}", f"connect_timeout={connect_s}")
         database.settings = replace(database.settings, url=url, silence_s=silence_s)
-        database._lookout._wait_s = silence_s
-        database._lookout._connect = partial(database.connect, wait_s=silence_s)
+        database._watch._wait_s = silence_s
+        database._watch._connect = partial(database.connect, wait_s=silence_s)
 
 
 @asynccontextmanager
@@ -103,13 +103,13 @@ async def test_calls_end_when_a_database_falls_silent_and_go_on_when_it_is_back(
         sends = [store.send("orders", Drafts(bodies=[b"a"])) for _ in range(40)]
         reads = [store.counts("orders") for _ in range(40)]
         found = await asyncio.gather(*sends, *reads, return_exceptions=True)
-        assert {type(each) for each in found} == {Silent}
+        assert {type(each) for each in found} == {ConnectionTimedOut}
         assert time.monotonic() - began < _SECONDS_MAX
         # It is known by now, so nobody tries before the next is to try.
-        store._database._lookout._next_try = float("inf")
-        with pytest.raises(Silent):
+        store._database._watch._next_try = float("inf")
+        with pytest.raises(ConnectionTimedOut):
             await store.lease("orders", want=1)
-        store._database._lookout._next_try = 0.0
+        store._database._watch._next_try = 0.0
 
         far.relay.speak()
         far.notice_after(_PATIENCE_S)
@@ -117,7 +117,7 @@ async def test_calls_end_when_a_database_falls_silent_and_go_on_when_it_is_back(
         async def is_sent() -> bool:
             try:
                 await store.send("orders", Drafts(bodies=[b"after"]))
-            except Silent:
+            except ConnectionTimedOut:
                 return False
             return True
 
@@ -218,7 +218,7 @@ async def test_a_silent_database_is_seen_from_outside_and_seen_to_be_back() -> N
 
 async def test_a_kept_connection_that_was_forgotten_is_not_lent() -> None:
     async with relayed(empty_schema().url, connect_s=_PATIENCE_S) as (relay, url):
-        lending = Lending(url, is_pooled=False, in_thread=asyncio.to_thread, answer_s=0.5)
+        lending = TransactionPool(url, is_pooled=False, in_thread=asyncio.to_thread, answer_s=0.5)
         async with lending.transaction() as connection:
             await connection.execute("SELECT 1")
         async with lending.plain_transaction() as plain:

@@ -184,7 +184,7 @@ async def test_a_send_that_commits_late_is_not_passed_over() -> None:
     async with together() as here:
         store = await here.store()
         await store.create("orders", QueueSettings())
-        known = await store._registry.get("orders")
+        known = await store._cache.get("orders")
         call = b"SELECT penstock.send_plain(%s::int, %s::bigint, %s::bigint, 2::smallint, %s, NULL, NULL, NULL)"
         async with await psycopg.AsyncConnection.connect(here.settings.url) as late:
             await late.execute(call, (known.number, known.version, here.clock.now_ms(), [b"late"]))
@@ -205,7 +205,7 @@ async def test_a_send_that_is_rolled_back_leaves_a_number_that_nobody_has() -> N
     async with together() as here:
         store = await here.store()
         await store.create("orders", QueueSettings())
-        known = await store._registry.get("orders")
+        known = await store._cache.get("orders")
         call = b"SELECT penstock.send_plain(%s::int, %s::bigint, %s::bigint, 2::smallint, %s, NULL, NULL, NULL)"
         async with await psycopg.AsyncConnection.connect(here.settings.url) as undone:
             await undone.execute(call, (known.number, known.version, here.clock.now_ms(), [b"undone"]))
@@ -220,7 +220,7 @@ async def test_a_lease_begins_to_look_behind_what_was_leased_before() -> None:
     async with together() as here:
         store = await here.store()
         await store.create("orders", QueueSettings())
-        known = await store._registry.get("orders")
+        known = await store._cache.get("orders")
         for _ in range(6):
             await store.send("orders", Drafts(bodies=[b"a"] * 10))
             delivery = await store.lease("orders", want=10)
@@ -266,11 +266,11 @@ async def test_a_store_elsewhere_is_woken_by_a_send() -> None:
 async def test_of_all_stores_one_is_the_leader_and_there_is_soon_another() -> None:
     async with together() as here:
         first, second = await here.store(), await here.store()
-        assert await first._presence._leads()
-        assert not await second._presence._leads()
+        assert await first._leadership._leads()
+        assert not await second._leadership._leads()
         await first.close()
         # The database notices by itself that the first one has gone.
-        await eventually(second._presence._leads)
+        await eventually(second._leadership._leads)
 
 
 async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep() -> None:

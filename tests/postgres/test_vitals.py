@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from penstock.store.postgres.health import Vitals, Watch, read_vitals, watching
+from penstock.store.postgres.health import DatabaseHealth, Watch, read_vitals, watching
 from tests.postgres.servers import Server, shared_server
 from tests.waiting import eventually
 
@@ -25,12 +25,12 @@ async def test_the_oldest_snapshot_and_its_process_are_named() -> None:
         # The statistics of a session are written down at the latest when it asks for them to be.
         await connection.execute("SELECT pg_stat_force_next_flush()")
 
-        async def seen() -> Vitals | None:
+        async def seen() -> DatabaseHealth | None:
             found = await read_vitals(connection, "public")
             return found if found.holder_pid == holder.info.backend_pid else None
 
         # One of the server itself may be older, for a moment.
-        found: Vitals = await eventually(seen)
+        found: DatabaseHealth = await eventually(seen)
         assert found.holder == "idle in transaction"
         assert found.oldest_snapshot_transactions is not None
         assert found.oldest_snapshot_transactions >= 1

@@ -47,9 +47,9 @@ from penstock.core.queue.message import Drafts, Receipt
 from penstock.store.interface import Outcome
 from penstock.store.postgres import send, settle
 from penstock.store.postgres.array_codec import DUMPERS
-from penstock.store.postgres.connection import Reached, answered_within, bounded
+from penstock.store.postgres.connection import BoundedConnection, answered_within, bounded
 from penstock.store.postgres.database import PLANS, Database, PostgresSettings
-from penstock.store.postgres.queue_cache import KnownQueue
+from penstock.store.postgres.queue_cache import CachedQueue
 from penstock.store.postgres.statements import function
 from penstock.store.postgres.store import PostgresStore
 
@@ -62,7 +62,7 @@ Teach = Callable[[Any], None]
 Row = tuple[Any, ...]
 
 
-class Asked(NamedTuple):
+class CallerStatement(NamedTuple):
     """What to run, and what after it, with values out of the row that it has returned."""
 
     statement: bytes
@@ -85,7 +85,7 @@ class NotInTransaction(Exception):
     """A connection that is no connection to PostgreSQL by psycopg, or that is in no transaction."""
 
 
-class Joined:
+class CallerTransaction:
     """A transaction of somebody else's, on the connection of psycopg that it is on."""
 
     def __init__(self, raw: Raw, in_thread: InThread, *, is_two_phase: bool = False) -> None:
@@ -96,9 +96,9 @@ class Joined:
 
     async def fetch(self, statement: bytes, values: Values) -> Row | None:
         """Run a statement in a savepoint of the transaction, and return its first row."""
-        return await self.run(Asked(statement, values))
+        return await self.run(CallerStatement(statement, values))
 
-    async def run(self, asked: Asked) -> Row | None:
+    async def run(self, asked: CallerStatement) -> Row | None:
         """Run one or two statements in a savepoint of the transaction, and return the first row of the first."""
         raw = self.raw
         if isinstance(raw, psycopg.Connection):
@@ -126,7 +126,7 @@ class Joined:
             pass
 
 
-async def join(connection: object, in_thread: InThread) -> Joined:
+async def join(connection: object, in_thread: InThread) -> CallerTransaction:
     """Join the transaction of whatever connection was given. Raises `NotInTransaction`."""
     found = await _below(connection)
     if not isinstance(found, psycopg.Connection | psycopg.AsyncConnection):
@@ -138,7 +138,7 @@ async def join(connection: object, in_thread: InThread) -> Joined:
             "connection is in autocommit and in no transaction: begin one, `with connection.transaction():`"
         )
     await _begin(connection)
-    return Joined(found, in_thread, is_two_phase=_is_two_phase(connection, found))
+    return CallerTransaction(found, in_thread, is_two_phase=_is_two_phase(connection, found))
 
 
 async def _below(connection: Any) -> object:
@@ -176,7 +176,7 @@ def _plain_cursor(raw: psycopg.Connection[Any]) -> psycopg.Cursor[Row]:
     return psycopg.Cursor(raw, row_factory=tuple_row)
 
 
-def _run(raw: psycopg.Connection[Any], asked: Asked) -> Row | None:
+def _run(raw: psycopg.Connection[Any], asked: CallerStatement) -> Row | None:
     if raw.info.transaction_status == pq.TransactionStatus.IDLE:
         _plain_cursor(raw).execute("SELECT")
     with raw.transaction(), _plain_cursor(raw) as cursor:
@@ -196,7 +196,7 @@ Plain = psycopg.Connection[Any]
 _ANSWER_S = 5.0
 
 
-class Lending:
+class TransactionPool:
     def __init__(self, url: str, *, is_pooled: bool, in_thread: InThread, answer_s: float = _ANSWER_S) -> None:
         self._url = bounded(url)
         self._in_thread = in_thread
@@ -268,7 +268,7 @@ class Lending:
             self._free_plain.pop().close()
 
     async def _connect(self) -> Async:
-        return await Reached.connect(self._url, autocommit=True, prepare_threshold=self._prepare_threshold)
+        return await BoundedConnection.connect(self._url, autocommit=True, prepare_threshold=self._prepare_threshold)
 
     def _connect_plain(self) -> Plain:
         return psycopg.connect(self._url, prepare_threshold=self._prepare_threshold)
@@ -303,7 +303,7 @@ class QueueElsewhere(Exception):
     """The queue is in another database than the connection is to; nothing was written."""
 
 
-class Place:
+class DatabaseIdentity:
     """Which database a store is in; asked when it is first needed, and again when it seems to be another."""
 
     def __init__(self, database: Database) -> None:
@@ -317,10 +317,10 @@ class Place:
         return self._found
 
 
-class Borrowed(Database):
+class CallerDatabase(Database):
     """The connections of a store, and one more for what changes something."""
 
-    def __init__(self, own: Database, joined: Joined, place: Place) -> None:
+    def __init__(self, own: Database, joined: CallerTransaction, place: DatabaseIdentity) -> None:
         self.__dict__.update(own.__dict__)
         self.joined = joined
         self._place = place
@@ -335,13 +335,15 @@ class Borrowed(Database):
         # The server may have been started anew since it was asked.
         for is_fresh in (False, True):
             place = await self._place.look(is_fresh=is_fresh)
-            answer, transaction, *_, is_here = await self._ask_here(Asked(_CALL % call, [*arguments, *place], _teach))
+            answer, transaction, *_, is_here = await self._ask_here(
+                CallerStatement(_CALL % call, [*arguments, *place], _teach)
+            )
             if is_here:
                 self.transaction_id = int(transaction)
                 return (answer,)
         raise _elsewhere(place[0])
 
-    async def _ask_here(self, asked: Asked) -> Row:
+    async def _ask_here(self, asked: CallerStatement) -> Row:
         try:
             row = await self.joined.run(asked._replace(after=_PLAN_AGAIN, after_values=_settings_of))
         except (errors.InvalidSchemaName, errors.UndefinedFunction) as error:
@@ -359,37 +361,37 @@ class Borrowed(Database):
 class Transactions:
     """Sends and acks in transactions of callers, and transactions for those who have none."""
 
-    def __init__(self, store: PostgresStore, lending: Lending, in_thread: InThread) -> None:
+    def __init__(self, store: PostgresStore, lending: TransactionPool, in_thread: InThread) -> None:
         self._store = store
         self._lending = lending
         self._in_thread = in_thread
-        self._place = Place(store._database)
+        self._place = DatabaseIdentity(store._database)
 
     async def send(self, connection: object, queue: str, drafts: Drafts) -> Sequence[str]:
         """Send drafts, of which there is at least one, in the transaction of a connection."""
         joined = await self.join(connection)
-        store, borrowed = self._store, Borrowed(self._store._database, joined, self._place)
+        store, borrowed = self._store, CallerDatabase(self._store._database, joined, self._place)
 
-        async def run(known: KnownQueue) -> Sequence[str]:
+        async def run(known: CachedQueue) -> Sequence[str]:
             return await send.send(borrowed, known, drafts, None, now_ms=store.now_ms(), operation=0)
 
-        ids = await store._registry.run(queue, run)
+        ids = await store._cache.run(queue, run)
         await self._tell(borrowed, queue)
         return ids
 
     async def ack(self, connection: object, queue: str, receipts: Sequence[Receipt]) -> bool:
         """Ack messages in the transaction of a connection; if a lease has ended, that fails, and this returns False."""
         joined = await self.join(connection)
-        store, borrowed = self._store, Borrowed(self._store._database, joined, self._place)
+        store, borrowed = self._store, CallerDatabase(self._store._database, joined, self._place)
 
-        async def ack(known: KnownQueue) -> tuple[list[Outcome], bool]:
-            period, now_ms = store._burying.period, store.now_ms()
+        async def ack(known: CachedQueue) -> tuple[list[Outcome], bool]:
+            period, now_ms = store._maintenance.period, store.now_ms()
             outcomes = await settle.ack(
                 borrowed, known, receipts, outlives=False, period=period, now_ms=now_ms, operation=0
             )
             return outcomes, known.settings.is_fifo
 
-        outcomes, is_fifo = await store._registry.run(queue, ack)
+        outcomes, is_fifo = await store._cache.run(queue, ack)
         if outcomes.count(Outcome.DONE) < len(receipts):
             await joined.fail()
             return False
@@ -398,7 +400,7 @@ class Transactions:
             await self._tell(borrowed, queue)
         return True
 
-    async def join(self, connection: object) -> Joined:
+    async def join(self, connection: object) -> CallerTransaction:
         return await join(connection, self._in_thread)
 
     @asynccontextmanager
@@ -408,13 +410,13 @@ class Transactions:
             await connection.execute(statement, values)
             yield
 
-    async def _tell(self, borrowed: Borrowed, queue: str) -> None:
+    async def _tell(self, borrowed: CallerDatabase, queue: str) -> None:
         """Wake whoever waits, when the transaction commits: PostgreSQL holds a notification back until then."""
-        presence, schema = self._store._presence, borrowed.settings.schema
-        if not borrowed.joined.is_two_phase and presence.may_tell(queue):
+        leadership, schema = self._store._leadership, borrowed.settings.schema
+        if not borrowed.joined.is_two_phase and leadership.may_tell(queue):
             await borrowed.joined.fetch(b"SELECT pg_notify(%s, %s)", (schema, f"{NOBODY}:{queue}"))
         else:
-            presence.tell_after(borrowed.transaction_id, queue)
+            leadership.tell_after(borrowed.transaction_id, queue)
 
     def transaction(self, *, is_threaded: bool, queue: str | None = None) -> AbstractAsyncContextManager[Raw]:
         """Lend a connection in a transaction; every ``queue`` is in this database."""
@@ -427,7 +429,7 @@ async def transactions(
     store: PostgresStore, database: PostgresSettings, in_thread: InThread
 ) -> AsyncIterator[Transactions]:
     """Let programs have transactions for as long as this lasts."""
-    lending = Lending(database.url, is_pooled=database.is_pooled, in_thread=in_thread)
+    lending = TransactionPool(database.url, is_pooled=database.is_pooled, in_thread=in_thread)
     try:
         yield Transactions(store, lending, in_thread)
     finally:

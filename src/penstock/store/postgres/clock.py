@@ -21,7 +21,7 @@ class Following(Protocol):
         """The time of this machine, whatever was heard."""
         ...
 
-    def hear(self, theirs_ms: int, *, asked_ms: int, heard_ms: int) -> None:
+    def synchronize(self, theirs_ms: int, *, asked_ms: int, heard_ms: int) -> None:
         """Learn what another clock said between two moments of our own."""
         ...
 
@@ -48,7 +48,7 @@ class FollowingClock:
     def own_ms(self) -> int:
         return self._clock.now_ms()
 
-    def hear(self, theirs_ms: int, *, asked_ms: int, heard_ms: int) -> None:
+    def synchronize(self, theirs_ms: int, *, asked_ms: int, heard_ms: int) -> None:
         offset_ms = theirs_ms - (asked_ms + heard_ms) // 2
         is_far = abs(offset_ms) > TOLERATED_MS + heard_ms - asked_ms
         self._offset_ms = offset_ms if is_far else 0

@@ -40,7 +40,7 @@ from psycopg.pq.abc import PGresult
 
 from penstock.runtime.sockets import shut_down
 from penstock.store.errors import StoreUnfit, StoreUnreachable
-from penstock.store.postgres.statements import Function
+from penstock.store.postgres.statements import SqlFunction
 
 RV = TypeVar("RV")
 AnyConnection: TypeAlias = psycopg.AsyncConnection[Any] | psycopg.Connection[Any]
@@ -64,14 +64,14 @@ class BadUrl(StoreUnfit):
     """This is no URL of a database, or it has an option that there is not."""
 
 
-class Reached(psycopg.AsyncConnection[Any]):
+class BoundedConnection(psycopg.AsyncConnection[Any]):
     """A connection that is hung up when a call is to be cancelled and the server does not hear of it."""
 
     async def cancel_safe(self, *, timeout: float = _CLOSE_S_MAX) -> None:  # noqa: ASYNC109 - as the driver has it.
         try:
             await super().cancel_safe(timeout=min(timeout, _CLOSE_S_MAX))
         except errors.CancellationTimeout:
-            hang_up(self)
+            close_socket(self)
             raise
 
     async def wait(self, gen: PQGen[RV], *arguments: Any, **named: Any) -> RV:
@@ -117,7 +117,7 @@ def _said(url: str) -> dict[str, Any]:
         raise BadUrl(f"the URL of the database cannot be read: {reason}") from None
 
 
-def hang_up(connection: AnyConnection) -> None:
+def close_socket(connection: AnyConnection) -> None:
     """Break a connection from our side: whoever waits for an answer on it is told so."""
     if not connection.closed:
         shut_down(connection.fileno())
@@ -126,7 +126,7 @@ def hang_up(connection: AnyConnection) -> None:
 @contextmanager
 def answered_within(connection: AnyConnection, wait_s: float) -> Iterator[None]:
     """Hang up a connection if this takes longer: then what is asked on it fails with an `OperationalError`."""
-    timer = asyncio.get_running_loop().call_later(wait_s, hang_up, connection)
+    timer = asyncio.get_running_loop().call_later(wait_s, close_socket, connection)
     try:
         yield
     finally:
@@ -138,15 +138,15 @@ _FAILED = ExecStatus.FATAL_ERROR
 _CANCEL_S_MAX = 5.0
 
 
-class Lost(StoreUnreachable):
+class ConnectionLost(StoreUnreachable):
     """The connection broke, and what it was asked for may be done or not."""
 
 
-class Unreached(Lost):
+class ConnectFailed(ConnectionLost):
     """No connection could be made, so nothing was asked for."""
 
 
-class Silent(Unreached):
+class ConnectionTimedOut(ConnectFailed):
     """Nobody answers: neither yes nor no."""
 
 
@@ -174,7 +174,7 @@ class Session:
         self.connection = connection
         self._pgconn = connection.pgconn
         self._cursor = connection.cursor(binary=True)
-        self._prepared: dict[Function, _Prepared] = {}
+        self._prepared: dict[SqlFunction, _Prepared] = {}
         self._names = (b"penstock_%d" % number for number in count())
         self._loop = asyncio.get_running_loop()
         # The socket, while it is watched.
@@ -191,9 +191,9 @@ class Session:
         """The number of the process that serves it, as whoever answered has told."""
         return self._pgconn.backend_pid
 
-    def hang_up(self) -> None:
+    def close_socket(self) -> None:
         """Let whoever waits for an answer have none."""
-        hang_up(self.connection)
+        close_socket(self.connection)
 
     async def close(self) -> None:
         self._unwatch()
@@ -209,7 +209,7 @@ class Session:
                 yield self.connection
         except psycopg.Error as error:
             if self.connection.closed:
-                raise Lost(str(error)) from error
+                raise ConnectionLost(str(error)) from error
             raise
 
     async def execute(self, text: bytes, values: Arguments) -> list[Any]:
@@ -221,10 +221,10 @@ class Session:
             return await self._cursor.fetchall()
         except psycopg.Error as error:
             if self.connection.closed:
-                raise Lost(str(error)) from error
+                raise ConnectionLost(str(error)) from error
             raise
 
-    async def call(self, made: Function, values: Sequence[bytes | None]) -> Any:
+    async def call(self, made: SqlFunction, values: Sequence[bytes | None]) -> Any:
         """Call one of our functions, with its values as they are sent, and return the one row it answers with."""
         try:
             try:
@@ -236,15 +236,15 @@ class Session:
         except psycopg.Error as error:
             if self.connection.closed:
                 self._unwatch()
-                raise Lost(str(error)) from error
+                raise ConnectionLost(str(error)) from error
             raise
 
-    async def _called(self, made: Function, values: Sequence[bytes | None]) -> Any:
+    async def _called(self, made: SqlFunction, values: Sequence[bytes | None]) -> Any:
         prepared = self._prepared.get(made) or await self._prepare(made)
         self._pgconn.send_query_prepared(prepared.name, values, made.formats, Format.BINARY)
         return prepared.read(await self._answer())
 
-    async def _prepare(self, made: Function) -> "_Prepared":
+    async def _prepare(self, made: SqlFunction) -> "_Prepared":
         prepared = _Prepared(next(self._names), adapt.Transformer(self.connection))
         self._pgconn.send_prepare(prepared.name, made.direct_text, made.kinds)
         await self._answer()

@@ -5,7 +5,7 @@ Laws of this file
 1. A call is one statement in a transaction of its own, so one round trip.
 2. What the database refuses because of others (a deadlock, a serialization) is tried
    again here: nothing of it was done.
-3. If the connection breaks, nobody knows what was done. `Lost` says so; a call that
+3. If the connection breaks, nobody knows what was done. `ConnectionLost` says so; a call that
    has an operation number is made again under the same number, which the database
    takes only once: then what the first one answered is read.
 4. A connection that comes back from a call in any state but idle is closed.
@@ -41,17 +41,17 @@ from penstock.store.postgres.array_codec import DUMPERS
 from penstock.store.postgres.blocking import BRIEF_WAITS, BriefWaits
 from penstock.store.postgres.connection import (
     Arguments,
-    Lost,
-    Reached,
+    BoundedConnection,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectionTimedOut,
     Session,
-    Silent,
-    Unreached,
     answered_within,
     bounded,
     unanswered,
 )
 from penstock.store.postgres.errors import READ_ONLY, Locked, not_let_in, refusal
-from penstock.store.postgres.statements import Function, function, statement
+from penstock.store.postgres.statements import SqlFunction, function, statement
 
 # How often it is looked whether a call takes long, and how long nobody tries after somebody has failed.
 LOOK_S = 1.0
@@ -63,7 +63,7 @@ WHERE pid = ANY (%s) AND state LIKE 'idle%%' AND state_change < clock_timestamp(
 """
 
 
-class Lookout:
+class ConnectionWatch:
     def __init__(self, connect: Callable[[], Awaitable[AsyncConnection]], *, wait_s: float, is_pooled: bool) -> None:
         self._connect = connect
         self._wait_s = wait_s
@@ -134,9 +134,9 @@ class Lookout:
         began = {session: self._since.get(session) for session in sessions}
         try:
             lost = await self._lost(sessions)
-        except Silent:
+        except ConnectionTimedOut:
             lost = set(sessions)
-        except (Lost, psycopg.Error):
+        except (ConnectionLost, psycopg.Error):
             # It refuses: so it is there, or whoever is there ends those connections by itself.
             lost = set()
         now = asyncio.get_running_loop().time()
@@ -145,7 +145,7 @@ class Lookout:
             if since is None or self._since.get(session) != since:
                 continue
             if session in lost:
-                session.hang_up()
+                session.close_socket()
             self._since[session] = now
 
     async def _lost(self, sessions: list[Session]) -> set[Session]:
@@ -158,7 +158,7 @@ class Lookout:
                 if not connection.closed:
                     raise
                 self._fall_silent()
-                raise Silent(str(error)) from error
+                raise ConnectionTimedOut(str(error)) from error
         gone = {pid for (pid,) in idle}
         return {session for session in sessions if session.pid in gone}
 
@@ -247,7 +247,7 @@ class Database:
         self._plans_here = ";".join(f"SET LOCAL {name} = '{value}'" for name, value in here).encode()
         # What its texts can hold, in Python's words; known once there was a connection.
         self.encoding = "utf-8"
-        self._lookout = Lookout(
+        self._watch = ConnectionWatch(
             partial(self.connect, wait_s=settings.silence_s), wait_s=settings.silence_s, is_pooled=settings.is_pooled
         )
 
@@ -259,10 +259,10 @@ class Database:
         if wait_s is not None:
             url = make_conninfo(url, connect_timeout=max(1, round(wait_s)))
         try:
-            with self._lookout.trying():
-                connection: AsyncConnection = await Reached.connect(url, autocommit=True)
+            with self._watch.trying():
+                connection: AsyncConnection = await BoundedConnection.connect(url, autocommit=True)
         except errors.ConnectionTimeout as error:
-            raise Silent(unanswered(self.settings.url)) from error
+            raise ConnectionTimedOut(unanswered(self.settings.url)) from error
         except psycopg.OperationalError as error:
             raise not_let_in(error) from error
         self.encoding = _ENCODINGS.get(connection.info.parameter_status("server_encoding") or "UTF8", "ascii")
@@ -276,7 +276,7 @@ class Database:
 
     async def close(self) -> None:
         self._is_closed = True
-        await self._lookout.close()
+        await self._watch.close()
         await self._close_free()
 
     async def _close_free(self) -> None:
@@ -292,24 +292,24 @@ class Database:
             while self._free:
                 session = self._free.pop()
                 if session.is_idle:
-                    self._lookout.lent(session)
+                    self._watch.lent(session)
                     return session
                 await session.close()
             session = await self._connected()
         except BaseException:
             self._places.release()
             raise
-        self._lookout.lent(session)
+        self._watch.lent(session)
         return session
 
     async def _connected(self) -> Session:
-        if self._lookout.is_silent:
+        if self._watch.is_silent:
             # Whoever waits for a place would wait for the same answer, one after the other.
-            raise Silent(unanswered(self.settings.url))
+            raise ConnectionTimedOut(unanswered(self.settings.url))
         return Session(await self.connect())
 
     async def give_back(self, session: Session) -> None:
-        self._lookout.returned(session)
+        self._watch.returned(session)
         try:
             if session.is_idle and not self._is_closed:
                 self._free.append(session)
@@ -327,7 +327,7 @@ class Database:
                 if self.settings.is_pooled:
                     await connection.execute(self._plans_here)
                 yield connection
-        except Lost:
+        except ConnectionLost:
             await self._close_free()
             raise
         except psycopg.Error as error:
@@ -356,7 +356,7 @@ class Database:
     async def read(self, text: bytes, values: Arguments = ()) -> list[Any]:
         try:
             return await self._run(text, values)
-        except Lost:
+        except ConnectionLost:
             # To look twice harms nobody; if there is no database any more, connecting says so.
             return await self._run(text, values)
 
@@ -372,13 +372,13 @@ class Database:
     async def make_once(self, make: Callable[[], Awaitable[Any]], operation: int) -> Any:
         """Make something that notes its answer under an operation number, and return the answer.
 
-        Raises `Lost` only if the database cannot be reached, or not again.
+        Raises `ConnectionLost` only if the database cannot be reached, or not again.
         """
         try:
             return await make()
-        except Unreached:
+        except ConnectFailed:
             raise
-        except Lost:
+        except ConnectionLost:
             return await self._settle(make, operation)
 
     async def _settle(self, make: Callable[[], Awaitable[Any]], operation: int) -> Any:
@@ -392,14 +392,14 @@ class Database:
             except (errors.UniqueViolation, Locked):
                 # It was still on its way, or is.
                 continue
-            except (Silent, StoreTurnsAway):
+            except (ConnectionTimedOut, StoreTurnsAway):
                 raise
-            except Lost:
+            except ConnectionLost:
                 if asyncio.get_running_loop().time() >= until:
                     raise
                 await asyncio.sleep(_SETTLE_PAUSE_S)
 
-    async def _call(self, made: Function, values: Sequence[Any]) -> Any:
+    async def _call(self, made: SqlFunction, values: Sequence[Any]) -> Any:
         if self.settings.is_pooled:
             return (await self._run(made.text, made.arguments(values)))[0]
         packed = made.packed(values)
@@ -423,7 +423,7 @@ class Database:
                 return await run(session)
             except _AGAIN as error:
                 again = error
-            except Lost:
+            except ConnectionLost:
                 # Whatever broke it has broken those that are idle, too: the next call begins with a new one.
                 await self._close_free()
                 raise

@@ -17,7 +17,7 @@ from typing import TypeVar
 import psycopg
 
 from penstock.store.errors import StoreForbids, StoreRefuses, StoreTurnsAway
-from penstock.store.postgres.connection import Unreached
+from penstock.store.postgres.connection import ConnectFailed
 
 # The database takes no changes; another one may, that the same URL leads to by now.
 READ_ONLY = "25006"
@@ -52,7 +52,7 @@ _TURNED_AWAY = (
 )
 
 
-class TurnedAway(Unreached, StoreTurnsAway):
+class TurnedAway(ConnectFailed, StoreTurnsAway):
     """The server is there, and does not let us in."""
 
 
@@ -73,20 +73,20 @@ def refusal(error: psycopg.Error) -> StoreRefuses | StoreForbids | None:
     return StoreForbids(sentence) if error.sqlstate == _FORBIDDEN else StoreRefuses(sentence)
 
 
-def not_let_in(error: psycopg.OperationalError) -> Unreached:
+def not_let_in(error: psycopg.OperationalError) -> ConnectFailed:
     """Return what to say of a connection that could not be made."""
     said = str(error)
     advice = (
         " (that is PgBouncer: say --pooled, or PENSTOCK_POSTGRES_TRANSACTION_POOLING=true)" if _POOLER in said else ""
     )
     is_final = any(words in said for words in _TURNED_AWAY)
-    return (TurnedAway if is_final else Unreached)(f"{said}{advice}")
+    return (TurnedAway if is_final else ConnectFailed)(f"{said}{advice}")
 
 
 T = TypeVar("T")
 
 
-async def patiently(run: Callable[[], Awaitable[T]], waits_s: Sequence[float]) -> T:
+async def retry_on_lock(run: Callable[[], Awaitable[T]], waits_s: Sequence[float]) -> T:
     """Do something that may find a lock taken; raises `Locked` if it still is after some tries."""
     for wait_s in waits_s:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.store.postgres.connection import Reached, answered_within, bounded
+from penstock.store.postgres.connection import BoundedConnection, answered_within, bounded
 from penstock.store.postgres.statements import statement
 
 EVERY_S = 5.0
@@ -24,7 +24,7 @@ ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
+class DatabaseHealth:
     """What was found the last time."""
 
     # By table; those of one schema, as the statistics of PostgreSQL have them.
@@ -41,11 +41,11 @@ class Vitals:
     database: str = "*"
 
 
-async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> Vitals:
+async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> DatabaseHealth:
     row = await (await connection.execute(statement("vitals", schema), {"schema": schema})).fetchone()
     assert row is not None
     tables, live, dead, transactions, pid, holder, held_s = row
-    return Vitals(
+    return DatabaseHealth(
         live_rows=dict(zip(tables, live, strict=True)),
         dead_rows=dict(zip(tables, dead, strict=True)),
         oldest_snapshot_transactions=transactions,
@@ -61,7 +61,7 @@ class Watch:
     def __init__(
         self, dsn: str, schema: str, *, database: str = "*", every_s: float = EVERY_S, answer_s: float = ANSWER_S
     ) -> None:
-        self.seen = Vitals(database=database)
+        self.seen = DatabaseHealth(database=database)
         self._database = database
         self._dsn = dsn
         self._schema = schema
@@ -71,7 +71,7 @@ class Watch:
     async def run(self) -> None:
         while True:
             try:
-                async with await Reached.connect(
+                async with await BoundedConnection.connect(
                     bounded(self._dsn, connect_timeout=5), autocommit=True, prepare_threshold=None
                 ) as connection:
                     while True:
@@ -82,12 +82,12 @@ class Watch:
                         async for _ in connection.notifies(timeout=self._every_s):
                             pass
             except psycopg.Error:
-                self.seen = Vitals(is_answering=False, database=self._database)
+                self.seen = DatabaseHealth(is_answering=False, database=self._database)
                 await asyncio.sleep(1)
 
 
 @asynccontextmanager
-async def watching(watch: Watch) -> AsyncIterator[Callable[[], Vitals]]:
+async def watching(watch: Watch) -> AsyncIterator[Callable[[], DatabaseHealth]]:
     """Watch a database for as long as this lasts, and lend what was seen last."""
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch.run())

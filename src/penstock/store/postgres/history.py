@@ -51,7 +51,7 @@ from penstock.store.errors import NotWrittenYet, ShardNotFound
 from penstock.store.pages import Coded, HistoryPage, HistoryRange, HistorySpan
 from penstock.store.postgres.array_codec import SENT_AS, numbers
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.errors import patiently
+from penstock.store.postgres.errors import retry_on_lock
 from penstock.store.postgres.statements import statement
 
 # The columns of numbers that a page has, and their widths.
@@ -62,7 +62,7 @@ _LANES = bytes(byte & 7 for byte in range(256))
 _BODY, _ATTRIBUTES, _PACK = 14, 15, 16
 
 
-class Texts:
+class TextColumn:
     """Bodies, or attributes, of some messages: back to back, in as many pieces as there are rows or packs."""
 
     __slots__ = ("sizes", "pieces", "is_there")
@@ -82,7 +82,7 @@ class Texts:
         return Blobs(offsets, memoryview(b"".join(self.pieces)))
 
 
-class Unpacked:
+class HistoryRows:
     """The messages of one page: from an offset on and before another, so many and no more behind so many bytes."""
 
     def __init__(self, *, first: int, end: int, most: int, size_max: int) -> None:
@@ -96,7 +96,7 @@ class Unpacked:
         self._errors: list[bytes] = []
         self._has_moved = False
         self._states = bytearray()
-        self._bodies, self._attributes = Texts(), Texts()
+        self._bodies, self._attributes = TextColumn(), TextColumn()
 
     def __len__(self) -> int:
         return len(self._states)
@@ -170,7 +170,7 @@ class Unpacked:
         if self.is_full:
             return
         offset, *_, body, attributes, pack = row
-        packed = Pack(pack, has_bodies=body is not None, has_attributes=attributes is not None)
+        packed = PackedRow(pack, has_bodies=body is not None, has_attributes=attributes is not None)
         start = max(0, self._first - offset)
         count = min(packed.count, self._end - offset) - start
         body_ends = _ends(packed.body_sizes, start, count)
@@ -187,7 +187,7 @@ class Unpacked:
         _cut(self._attributes, attributes, attribute_ends[: count + 1], is_there=has_some)
         self.row_end = offset + packed.count
 
-    def _add_numbers(self, row: Sequence[Any], packed: "Pack", start: int, stop: int) -> None:
+    def _add_numbers(self, row: Sequence[Any], packed: "PackedRow", start: int, stop: int) -> None:
         offset, queue, _, _, _, _, first_leased_ms, last_leased_ms, settled_at_ms, deliveries, _, ending, *_ = row
         key_bytes = packed.keys[8 * start : 8 * stop]
         keys, lanes, count = numbers("Q", key_bytes), key_bytes[7::8].translate(_LANES), stop - start
@@ -201,7 +201,7 @@ class Unpacked:
         )  # fmt: skip
 
 
-class Pack:
+class PackedRow:
     """What a row says of each of its messages: the column of that, cut into its parts."""
 
     __slots__ = ("count", "keys", "sent_ats_ms", "body_sizes", "attribute_sizes")
@@ -234,7 +234,7 @@ def _sums(bodies: Sequence[int], attributes: Sequence[int]) -> Sequence[int]:
     return [end - before for end in map(add, bodies[1:], attributes[1:])]
 
 
-def _cut(column: Texts, data: bytes | None, ends: Sequence[int], *, is_there: bool) -> None:
+def _cut(column: TextColumn, data: bytes | None, ends: Sequence[int], *, is_there: bool) -> None:
     sizes = array("i", map(sub, ends[1:], ends)) if is_there else repeat(0, len(ends) - 1)
     column.add(sizes, [memoryview(data or b"")[ends[0] : ends[-1]]], is_there=is_there)
 
@@ -256,7 +256,7 @@ _AHEAD = (
 )
 
 
-class Told(NamedTuple):
+class HistoryBounds(NamedTuple):
     """What can be read: from one offset on, and before the other."""
 
     first: int
@@ -287,7 +287,7 @@ class HistoryReader:
         self._looked_at_ms = self._now_ms()
         return self._end
 
-    async def doubts(self) -> list[str]:
+    async def durability_warnings(self) -> list[str]:
         """What is wrong with it: a dump that was restored elsewhere has rows of transactions that are still to come."""
         ((is_ahead,),) = await self._database.ask("history_ahead")
         return [_AHEAD] if is_ahead else []
@@ -296,18 +296,18 @@ class HistoryReader:
         told = await self._told()
         return HistorySpan(self.shard, *told)
 
-    async def _told(self) -> Told:
+    async def _told(self) -> HistoryBounds:
         if self._now_ms() - self._looked_at_ms >= HISTORY_WAIT_MS:
             await self.look()
         ((_, first, self.shard),) = await self._database.ask("history_end")
-        return Told(first, max(first, self._end))
+        return HistoryBounds(first, max(first, self._end))
 
     async def page(self, wanted: HistoryRange, *, queue: int | None = None) -> HistoryPage:
         """Return rows of one queue, or of all queues."""
         told = await self._told()
         offset = max(told.first, wanted.from_offset or 0)
         stop = told.end if wanted.until_offset is None else min(told.end, wanted.until_offset)
-        found = Unpacked(first=offset, end=stop, most=wanted.most, size_max=HISTORY_PAGE_BYTES_MAX)
+        found = HistoryRows(first=offset, end=stop, most=wanted.most, size_max=HISTORY_PAGE_BYTES_MAX)
         if offset >= stop:
             return await self._make(found, offset, offset, told)
         looked = min(HISTORY_ROWS_MAX, max(wanted.most, LOOKED_MIN)) if queue is not None else wanted.most
@@ -325,7 +325,7 @@ class HistoryReader:
             )
             # No row is read behind a page that is full of bytes.
             end = reach if filled[0][0] is None else int(filled[0][0])
-        found = Unpacked(first=offset, end=reach, most=wanted.most, size_max=HISTORY_PAGE_BYTES_MAX)
+        found = HistoryRows(first=offset, end=reach, most=wanted.most, size_max=HISTORY_PAGE_BYTES_MAX)
         found.add(
             await self._database.ask(
                 "history_page", first=offset, end=end, queue=queue, from_ms=wanted.from_ms, most=wanted.most
@@ -344,7 +344,7 @@ class HistoryReader:
         # Some rows are packs, so fewer will do.
         return await self._reach(first, end, looked=looked), size
 
-    async def _behind(self, found: Unpacked, stop: int) -> int:
+    async def _behind(self, found: HistoryRows, stop: int) -> int:
         """Return which message comes behind those of a page that is full."""
         after = found.last + 1
         return min(after, stop) if after < found.row_end else await self._reach(after, stop, looked=0)
@@ -358,7 +358,7 @@ class HistoryReader:
         found = await self._database.ask("history_reach", first=first, end=end, looked=looked)
         return int(found[0][0]) if found else None
 
-    async def _make(self, found: Unpacked, offset: int, after: int, told: Told) -> HistoryPage:
+    async def _make(self, found: HistoryRows, offset: int, after: int, told: HistoryBounds) -> HistoryPage:
         columns = found.columns()
         names = await self._names(set(columns["queue"]))
         return HistoryPage(offset, after, told.first, told.end, **columns, names=names)
@@ -390,7 +390,7 @@ class HistoryReader:
         if before > told.end:
             raise NotWrittenYet(f"{before} is beyond the end of the history, which is {told.end}")
         # Somebody may read what is to go.
-        (kept,) = await patiently(
+        (kept,) = await retry_on_lock(
             lambda: self._database.call("trim_history", before, None, True), self._database.settings.timing.retries_s
         )
         return int(kept)

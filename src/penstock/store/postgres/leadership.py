@@ -27,7 +27,7 @@ from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.store.postgres import migrate
 from penstock.store.postgres.blocking import quiet, without_long_waits
 from penstock.store.postgres.clock import Following
-from penstock.store.postgres.connection import Lost, answered_within
+from penstock.store.postgres.connection import ConnectionLost, answered_within
 from penstock.store.postgres.database import Database, check_durable
 from penstock.store.postgres.errors import refusal
 
@@ -46,7 +46,7 @@ WHERE pg_xact_status(number::text::xid8) IS DISTINCT FROM 'in progress'
 """
 
 
-class Presence:
+class Leadership:
     def __init__(
         self,
         database: Database,
@@ -79,16 +79,16 @@ class Presence:
         self._resetting: asyncio.TimerHandle | None = None
         self.is_leader = False
         # What the server is configured to do that a store of queues would rather not.
-        self.doubts: list[str] = []
+        self.durability_warnings: list[str] = []
         # The latest time any store has seen.
-        self.floor_ms = 0
+        self.latest_time_ms = 0
 
     async def open(self, *, may_migrate: bool, log_event: LogEventWriter = quiet) -> None:
         settings = self._database.settings
         connection = await self._database.connect()
         try:
             with _said(connection):
-                self.doubts = await check_durable(connection, may_lose=settings.may_lose)
+                self.durability_warnings = await check_durable(connection, may_lose=settings.may_lose)
                 if may_migrate:
                     await migrate.migrate(connection, settings.schema, log_event, waits=self._timing.opening)
                 else:
@@ -99,7 +99,7 @@ class Presence:
         self._connection = connection
         await self.meet()
         if self._clock is not None and self._clock.doubt is not None:
-            self.doubts.append(self._clock.doubt)
+            self.durability_warnings.append(self._clock.doubt)
         if settings.is_pooled:
             await connection.close()
             self._connection = None
@@ -127,8 +127,8 @@ class Presence:
         if self._clock is not None:
             asked_ms = self._clock.own_ms()
             ((theirs_ms,),) = await self._database.read(_TIME)
-            self._clock.hear(theirs_ms, asked_ms=asked_ms, heard_ms=self._clock.own_ms())
-        (self.floor_ms,) = await self._database.call("meet", self._now_ms())
+            self._clock.synchronize(theirs_ms, asked_ms=asked_ms, heard_ms=self._clock.own_ms())
+        (self.latest_time_ms,) = await self._database.call("meet", self._now_ms())
 
     def start(self, also: Callable[[], Coroutine[None, None, None]]) -> None:
         """Begin; ``also`` runs as long as this does."""
@@ -293,7 +293,7 @@ def _said(connection: AsyncConnection) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        refused = refusal(error) or (Lost(str(error)) if connection.closed else None)
+        refused = refusal(error) or (ConnectionLost(str(error)) if connection.closed else None)
         if refused is None:
             raise
         raise refused from error

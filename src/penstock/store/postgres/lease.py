@@ -11,7 +11,7 @@ from penstock.store.ids import MessageIds, message_id, queue_id
 from penstock.store.interface import Delivery, Past
 from penstock.store.postgres.array_codec import blobs, numbers
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.queue_cache import KnownQueue, rank
+from penstock.store.postgres.queue_cache import CachedQueue, rank
 
 # How many messages one call moves because of the time, and how many a lease moves.
 ADVANCE_MOST = 2_000
@@ -71,7 +71,7 @@ def check_lease(want: int, lease_ms: int | None) -> None:
         raise ValueError(f"lease_ms is {lease_ms}; it must be from 1 to LEASE_MS_MAX ({LEASE_MS_MAX})")
 
 
-class Asked(NamedTuple):
+class LeaseRequest(NamedTuple):
     """What a lease is to be; and whether the clock was looked at for it a moment ago."""
 
     want: int
@@ -81,7 +81,7 @@ class Asked(NamedTuple):
     is_again: bool = False
 
 
-async def lease(database: Database, known: KnownQueue, asked: Asked) -> Leased:
+async def lease(database: Database, known: CachedQueue, asked: LeaseRequest) -> Leased:
     """Lease messages, and learn from what was found.
 
     A FIFO queue in which something is found to be spent gives nothing: it is to be buried, and then asked again.
@@ -125,7 +125,7 @@ async def lease(database: Database, known: KnownQueue, asked: Asked) -> Leased:
     return found
 
 
-def _learn(known: KnownQueue, found: Leased, *, now_ms: int, from_ms: int) -> None:
+def _learn(known: CachedQueue, found: Leased, *, now_ms: int, from_ms: int) -> None:
     known.active = _active(found) if found.active is None else found.active
     known.turns = found.plain_turns
     if found.has_spent is not None:
@@ -160,7 +160,7 @@ def _lowest(found: Leased, served: Sequence[int]) -> dict[int, int]:
     return taken | lowest
 
 
-def delivery(known: KnownQueue, found: Leased, *, token: int, until_ms: int, name_of: NameOf) -> Delivery:
+def delivery(known: CachedQueue, found: Leased, *, token: int, until_ms: int, name_of: NameOf) -> Delivery:
     assert found.lease is not None
     keys = numbers("q", found.keys)
     extra = found.attribute_sizes
@@ -182,7 +182,7 @@ def delivery(known: KnownQueue, found: Leased, *, token: int, until_ms: int, nam
     )
 
 
-def _ids(known: KnownQueue, found: Leased, keys: Sequence[int]) -> list[str]:
+def _ids(known: CachedQueue, found: Leased, keys: Sequence[int]) -> list[str]:
     assert found.homes is not None
     homes = zip(keys, found.homes, found.home_keys, strict=True)
     return [message_id(known.number, key) if home is None else message_id(home, own) for key, home, own in homes]

@@ -32,8 +32,8 @@ from penstock.store.pages import LivePage, NumberRange
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.history import HistoryReader, coded
-from penstock.store.postgres.queries import NameOf, Row, message
-from penstock.store.postgres.queue_cache import KnownQueue
+from penstock.store.postgres.queries import MessageRow, NameOf, message
+from penstock.store.postgres.queue_cache import CachedQueue
 
 _CURSOR = re.compile(r"(?:r(?:-[0-9a-f]{1,15}){2}|w(?:-[0-9a-f]{1,15}){3}|[ol](?:-[0-9a-f]{1,15}){2})")
 # Rows that are read in one go: some of them may be large. Where a text is sought more are, if they are known to be
@@ -43,7 +43,7 @@ _SEARCHED_MOST = 1_000
 _SEARCHED_BYTES = 4 * 1024 * 1024
 _SECTIONS = "rwol"
 # Where a message is, the message (without a body if a text is sought that is not in it), and how large it is.
-Found = tuple[str, Row, int]
+Found = tuple[str, MessageRow, int]
 
 
 class Reach:
@@ -100,7 +100,7 @@ class Walk:
     """Reads the messages of a queue that fit a filter, from a position on."""
 
     _database: Database
-    known: KnownQueue
+    known: CachedQueue
     sought: MessageFilter
     # A leased message has aged since it was leased.
     _now_ms: int
@@ -140,7 +140,7 @@ class Walk:
             most = reach.most
             rows = await self._database.ask("peek_ready", queue=queue, tier=tier, number=number, most=most, text=text)
             for key, sent_at_ms, body, attributes, size in rows:
-                plain = Row(key, WAITING, tier, sent_at_ms, 0, 0, *(None,) * 6, False, body, attributes)
+                plain = MessageRow(key, WAITING, tier, sent_at_ms, 0, 0, *(None,) * 6, False, body, attributes)
                 yield _text("r", tier, key >> 3), plain, size
             if len(rows) < most:
                 return
@@ -159,7 +159,7 @@ class Walk:
             )  # fmt: skip
             for row in rows:
                 size, since_ms, ordinal = row[-3:]
-                yield _text(section, since_ms, ordinal), Row(*row[:-3]), size
+                yield _text(section, since_ms, ordinal), MessageRow(*row[:-3]), size
             if len(rows) < most:
                 return
             reach.learn([row[-3] for row in rows])
@@ -175,7 +175,7 @@ class Walk:
             )  # fmt: skip
             for row in rows:
                 size, lease, place = row[-3:]
-                yield _text("l", lease, place), Row(*row[:-3]), size
+                yield _text("l", lease, place), MessageRow(*row[:-3]), size
             if len(rows) < most:
                 return
             reach.learn([row[-3] for row in rows])
@@ -186,7 +186,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 _LOOKS, _LOOK_S = 50, 0.02
 
 
-class Look(NamedTuple):
+class LivePageRequest(NamedTuple):
     """From where on, how many, and what besides them."""
 
     after: str
@@ -195,7 +195,7 @@ class Look(NamedTuple):
     is_told: bool
 
 
-def start(look: Look) -> tuple[int, int]:
+def start(look: LivePageRequest) -> tuple[int, int]:
     """Return the lane and the number at which a page begins."""
     if not 1 <= look.most <= HISTORY_ROWS_MAX:
         raise ValueError(f"most is {look.most}; it must be from 1 to HISTORY_ROWS_MAX ({HISTORY_ROWS_MAX})")
@@ -207,10 +207,12 @@ def start(look: Look) -> tuple[int, int]:
     return place & 7, place >> 3
 
 
-async def live(database: Database, reader: HistoryReader, known: KnownQueue, look: Look, seen_at_ms: int) -> LivePage:
+async def live(
+    database: Database, reader: HistoryReader, known: CachedQueue, look: LivePageRequest, seen_at_ms: int
+) -> LivePage:
     first_lane, first = start(look)
     (nexts,) = await database.call("next_numbers", known.number, known.version)
-    found = _Found(known, nexts, seen_at_ms)
+    found = _LiveRows(known, nexts, seen_at_ms)
     for lane in range(first_lane, TIERS):
         begin = min(first, nexts[lane]) if lane == first_lane else 0
         if found.is_full(look):
@@ -234,8 +236,8 @@ async def _told(database: Database, reader: HistoryReader) -> int | None:
     return None
 
 
-class _Found:
-    def __init__(self, known: KnownQueue, nexts: Sequence[int], seen_at_ms: int) -> None:
+class _LiveRows:
+    def __init__(self, known: CachedQueue, nexts: Sequence[int], seen_at_ms: int) -> None:
         self._known = known
         self._nexts = nexts
         self._seen_at_ms = seen_at_ms
@@ -244,10 +246,10 @@ class _Found:
         self._size_bytes = 0
         self.after: int | None = None
 
-    def is_full(self, look: Look) -> bool:
+    def is_full(self, look: LivePageRequest) -> bool:
         return len(self._rows) >= look.most or self._size_bytes >= PEEK_BYTES_MAX
 
-    async def add(self, database: Database, look: Look, lane: int, begin: int) -> None:
+    async def add(self, database: Database, look: LivePageRequest, lane: int, begin: int) -> None:
         """Add messages of a lane from a number on, and note which numbers were looked at."""
         end = self._nexts[lane]
         left = look.most - len(self._rows)
@@ -266,7 +268,7 @@ class _Found:
         if end < self._nexts[lane]:
             self.after = end << 3 | lane
 
-    def page(self, look: Look, history_offset: int | None, shard: int) -> LivePage:
+    def page(self, look: LivePageRequest, history_offset: int | None, shard: int) -> LivePage:
         known = self._known
         (keys, places, tiers, sent, deliveries, groups, errors, homes, home_keys, bodies, attributes) = (
             zip(*self._rows, strict=True) if self._rows else ((),) * 11

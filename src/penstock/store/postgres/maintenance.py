@@ -14,9 +14,17 @@ from penstock.contract.queue_settings import DAY_MS, DEAD_LETTER_SETTINGS, MINUT
 from penstock.store.errors import QueueNotFound, StoreForbids
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.errors import Locked, patiently
+from penstock.store.postgres.errors import Locked, retry_on_lock
 from penstock.store.postgres.lease import ADVANCE_MOST
-from penstock.store.postgres.queue_cache import ASK_MS, CHANGED, MORE_MS, KnownQueue, Registry, grave_of, is_changed
+from penstock.store.postgres.queue_cache import (
+    ASK_MS,
+    CHANGED,
+    MORE_MS,
+    CachedQueue,
+    QueueCache,
+    dead_letter_queue_of,
+    is_changed,
+)
 
 # How long a call may take to learn what became of one whose connection broke.
 OPERATION_MS = 60 * 60 * 1_000
@@ -45,12 +53,12 @@ class PurgeTurn(NamedTuple):
     is_over: bool
 
 
-class Burying:
+class Maintenance:
     def __init__(
-        self, database: Database, registry: Registry, now_ms: Callable[[], int], wake: Callable[[str], None]
+        self, database: Database, cache: QueueCache, now_ms: Callable[[], int], wake: Callable[[str], None]
     ) -> None:
         self._database = database
-        self._registry = registry
+        self._cache = cache
         self._now_ms = now_ms
         self._wake = wake
         # The period of the history that is written to.
@@ -71,12 +79,12 @@ class Burying:
     async def tidy(self) -> None:
         """Tidy all queues: those in which something is due, and each of them once a minute."""
         await self.turn()
-        for known in await self._due(await self._registry.all_rows()):
+        for known in await self._due(await self._cache.all_rows()):
             # It may have been deleted a moment ago; or somebody's open transaction holds what is in it, and the others
             # are not to wait for that.
             with suppress(QueueNotFound, TimeoutError):
                 async with asyncio.timeout(QUEUE_S_MAX):
-                    await self._registry.run(known.name, self._tidy)
+                    await self._cache.run(known.name, self._tidy)
         for purge, queue in await self._database.ask("purges_left", self._now_ms() - PURGE_IDLE_MS):
             with suppress(Locked, TimeoutError):
                 async with asyncio.timeout(QUEUE_S_MAX):
@@ -84,7 +92,7 @@ class Burying:
         await self._database.call("tidy", self._now_ms(), SENDER_MS, SENDERS_MAX, OPERATION_MS)
         await self._retire_history()
 
-    async def _due(self, queues: Sequence[KnownQueue]) -> list[KnownQueue]:
+    async def _due(self, queues: Sequence[CachedQueue]) -> list[CachedQueue]:
         now_ms = self._now_ms()
         rows = await self._database.ask(
             "due_queues",
@@ -109,7 +117,7 @@ class Burying:
             before_ms = now_ms - settings.history_retention_ms
             await self._database.call("trim_history", _OFFSET_MAX, before_ms, settings.drops_history)
 
-    async def _tidy(self, known: KnownQueue) -> None:
+    async def _tidy(self, known: CachedQueue) -> None:
         while await self.advance(known):
             while await self.bury(known):
                 pass
@@ -130,7 +138,9 @@ class Burying:
         """Bring a purge to its end, and return how many messages it settled, whoever settled them."""
         while not turn.is_over:
             try:
-                turn = await patiently(partial(self._purge_turn, turn.purge), self._database.settings.timing.retries_s)
+                turn = await retry_on_lock(
+                    partial(self._purge_turn, turn.purge), self._database.settings.timing.retries_s
+                )
             except Locked as error:
                 raise Locked(
                     f"{error}. {turn.settled} messages were purged; the others follow when they are free"
@@ -155,13 +165,13 @@ class Burying:
         """Return how many messages, and bytes, one turn settles, and in which period of the history."""
         return PURGE_MOST, _PURGE_BYTES, self.period
 
-    async def advance(self, known: KnownQueue) -> bool:
+    async def advance(self, known: CachedQueue) -> bool:
         """Do all that follows from the time alone, and return whether something waits to be buried."""
         while await self.advance_a_turn(known):
             pass
         return known.has_spent
 
-    async def advance_a_turn(self, known: KnownQueue) -> bool:
+    async def advance_a_turn(self, known: CachedQueue) -> bool:
         """Do some of what follows from the time alone, and return whether there is more: tidying does the rest."""
         while True:
             now_ms = self._now_ms()
@@ -175,7 +185,7 @@ class Burying:
             if next_ms is None or next_ms > now_ms or next_ms == MORE_MS or known.is_held:
                 return bool(next_ms == MORE_MS)
 
-    async def advance_a_turn_with_others(self, known: KnownQueue) -> None:
+    async def advance_a_turn_with_others(self, known: CachedQueue) -> None:
         """Do a turn of what follows from the time alone, and wait a moment for those who are at it already."""
         await self.advance_a_turn(known)
         for _ in range(_HELD_TRIES):
@@ -190,7 +200,7 @@ class Burying:
             )
             await self.advance_a_turn(known)
 
-    async def bury(self, known: KnownQueue) -> int:
+    async def bury(self, known: CachedQueue) -> int:
         """Move some spent messages to the dead letters, and return how many went."""
         try:
             grave = await self._grave(known)
@@ -206,7 +216,7 @@ class Burying:
         except psycopg.Error as error:
             if error.sqlstate == CHANGED:
                 # Whichever of the two it was: the other may have been deleted.
-                self._registry.forget(grave.name)
+                self._cache.forget(grave.name)
             raise
         if count or not settings.size_max:
             self._stuck.discard(known.number)
@@ -221,18 +231,18 @@ class Burying:
                 self._wake(known.name)
         return int(count)
 
-    async def _grave(self, known: KnownQueue) -> KnownQueue:
+    async def _grave(self, known: CachedQueue) -> CachedQueue:
         """Return the queue to bury in, which is made when it is first needed."""
         name = known.grave
-        found = await self._registry.find(name)
+        found = await self._cache.find(name)
         if found is None:
             settings = replace(DEAD_LETTER_SETTINGS, size_max=known.settings.size_max)
-            if await self._registry.create(name, settings, grave_of(name, settings), self._now_ms()):
+            if await self._cache.create(name, settings, dead_letter_queue_of(name, settings), self._now_ms()):
                 self._wake(name)
-            found = await self._registry.get(name)
+            found = await self._cache.get(name)
         return found
 
 
-def _sent_until_ms(known: KnownQueue, now_ms: int) -> int:
+def _sent_until_ms(known: CachedQueue, now_ms: int) -> int:
     """Messages that were sent until then are too old."""
     return now_ms - known.settings.retention_ms if known.settings.retention_ms else -1

@@ -37,7 +37,7 @@ _NOTHING_FOR_PUBLIC = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SchemaState:
     """What there is of a schema before."""
 
     has_schema: bool = False
@@ -55,7 +55,7 @@ class SchemaMissing(StoreUnfit):
     """The schema is not there, or older than the code, and nobody has said that it may be changed."""
 
 
-def steps(schema: str, found: Found) -> Sequence[str]:
+def steps(schema: str, found: SchemaState) -> Sequence[str]:
     """Return the statements that are left to run, in order; none if everything is there."""
     parts: list[str] = []
     if not found.has_schema:
@@ -73,9 +73,9 @@ def steps(schema: str, found: Found) -> Sequence[str]:
     return [part.rstrip().removesuffix(";") for part in parts]
 
 
-def plan(schema: str = "penstock", found: Found | None = None) -> str:
+def plan(schema: str = "penstock", found: SchemaState | None = None) -> str:
     """Return what a migration runs, as a text for `psql`; "" if there is nothing to run."""
-    left = steps(schema, found or Found())
+    left = steps(schema, found or SchemaState())
     if not left:
         return ""
     alone = [_here(_ALONE, schema)] if found is not None and found.has_table else []
@@ -119,7 +119,7 @@ async def check(connection: AsyncConnection, schema: str) -> None:
         )
 
 
-async def look(connection: AsyncConnection, schema: str) -> Found:
+async def look(connection: AsyncConnection, schema: str) -> SchemaState:
     """Return what there is of a schema."""
     # By the table, not by `to_regnamespace`: a session that has found no schema remembers that until it opens a table,
     # so that after waiting for the lock it would make what another has made meanwhile.
@@ -131,13 +131,13 @@ async def look(connection: AsyncConnection, schema: str) -> Found:
     assert row is not None
     has_schema, has_table = row
     if not has_table:
-        return Found(has_schema)
+        return SchemaState(has_schema)
     try:
         found = await connection.execute(f"SELECT number, functions FROM {schema}.version ORDER BY number".encode())
     except errors.UndefinedColumn as error:
         raise _taken(schema) from error
     rows = await found.fetchall()
-    return Found(has_schema, has_table, frozenset(number for number, _ in rows), rows[-1][1] if rows else "")
+    return SchemaState(has_schema, has_table, frozenset(number for number, _ in rows), rows[-1][1] if rows else "")
 
 
 def _taken(schema: str) -> SchemaMissing:

@@ -30,9 +30,9 @@ from penstock.core.routes import Routes
 from penstock.runtime.interface import Clock, Dice, LogEventWriter
 from penstock.store.errors import QueueNotFound, StoreForbids, StoreUnfit, StoreUnreachable
 from penstock.store.postgres.blocking import quiet
-from penstock.store.postgres.caller_transaction import Joined, QueueElsewhere, Raw, Transactions
+from penstock.store.postgres.caller_transaction import CallerTransaction, QueueElsewhere, Raw, Transactions
 from penstock.store.postgres.clock import following_of
-from penstock.store.postgres.connection import Lost
+from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.statements import statement
 from penstock.store.postgres.store import PostgresStore
@@ -53,7 +53,7 @@ class CommonClock:
         self._stores.append(store)
 
     def now_ms(self) -> int:
-        return max([self._clock.now_ms(), *(store._presence.floor_ms for store in self._stores)])
+        return max([self._clock.now_ms(), *(store._leadership.latest_time_ms for store in self._stores)])
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def open_several(
 ) -> AsyncIterator[tuple[list[PostgresStore], list[int]]]:
     """Open databases for as long as this lasts; yields those that differ, and which of them each of the given is.
 
-    Raises `NumbersShared`, and what opening one raises: all are opened, or none.
+    Raises `QueueNumbersOverlap`, and what opening one raises: all are opened, or none.
     """
     async with AsyncExitStack() as connecting:
         connections: list[AsyncConnection] = []
@@ -111,11 +111,11 @@ _TRIES_MAX = 200
 _PAUSE_S = 0.1
 
 
-class NumbersShared(StoreUnfit):
+class QueueNumbersOverlap(StoreUnfit):
     """Two databases have given the same numbers to their queues, so that they cannot be used as one."""
 
 
-class Numbering(NamedTuple):
+class QueueNumbers(NamedTuple):
     """The numbers of one database: its range, whether others know of it, and the highest that a queue has or had."""
 
     range: int
@@ -127,8 +127,8 @@ class Numbering(NamedTuple):
         return self.highest is not None
 
 
-def claims(found: Sequence[Numbering]) -> list[int]:
-    """Return the range that each database is to have: its own if it can. Raises `NumbersShared`."""
+def claims(found: Sequence[QueueNumbers]) -> list[int]:
+    """Return the range that each database is to have: its own if it can. Raises `QueueNumbersOverlap`."""
     owners: dict[int, int] = {}
     # Who has queues cannot give way, who has claimed a range before should not.
     for place in sorted(range(len(found)), key=lambda at: (not found[at].has_queues, not found[at].is_claimed)):
@@ -141,15 +141,15 @@ def claims(found: Sequence[Numbering]) -> list[int]:
     return [ranges[place] for place in range(len(found))]
 
 
-def _check(found: Sequence[Numbering], owners: dict[int, int], place: int) -> None:
+def _check(found: Sequence[QueueNumbers], owners: dict[int, int], place: int) -> None:
     each = found[place]
     if each.highest is not None and each.highest >> RANGE_BITS != each.range:
-        raise NumbersShared(
+        raise QueueNumbersOverlap(
             f"database {place + 1} of the map has given more than {1 << RANGE_BITS:,} numbers to queues, and those of "
             "others begin there: serve it by itself"
         )
     if each.range in owners:
-        raise NumbersShared(
+        raise QueueNumbersOverlap(
             f"databases {owners[each.range] + 1} and {place + 1} of the map were used apart from each other: ids of "
             "queues and messages of both are the same. Serve them by servers of their own; or drain one, drop its "
             "schema and begin with an empty one, which then gets ids of its own"
@@ -183,12 +183,12 @@ async def _takes(connection: AsyncConnection, key: int) -> bool:
 
 
 async def claim(databases: Sequence[Database], dice: Dice) -> list[int]:
-    """See to it that each database has a range that no other of them has, and return them. Raises `NumbersShared`."""
+    """Give each database a range that no other one has, and return the ranges. Raises `QueueNumbersOverlap`."""
     for _ in range(_TRIES_MAX):
         try:
             claimed = await _claim(databases)
         except OperationalError as error:
-            raise Lost(str(error)) from error
+            raise ConnectionLost(str(error)) from error
         if claimed is not None:
             return claimed
         await asyncio.sleep(dice.roll() * _PAUSE_S)
@@ -217,10 +217,10 @@ async def _claim(databases: Sequence[Database]) -> list[int] | None:
         return wanted
 
 
-async def _read(connection: AsyncConnection, schema: str) -> Numbering:
+async def _read(connection: AsyncConnection, schema: str) -> QueueNumbers:
     row = await (await connection.execute(statement("numbering", schema))).fetchone()
     assert row is not None
-    return Numbering(*row)
+    return QueueNumbers(*row)
 
 
 class RoutedTransactions:
@@ -265,7 +265,7 @@ class RoutedTransactions:
             self._known[joined.raw] = place
         return there
 
-    async def _is_at(self, there: Transactions, joined: Joined) -> bool:
+    async def _is_at(self, there: Transactions, joined: CallerTransaction) -> bool:
         key: Any = (self._token(),)
         async with there.holding(b"SELECT pg_advisory_xact_lock(%s::bigint)", key):
             row = await joined.fetch(b"SELECT pg_try_advisory_xact_lock(%s::bigint)", key)

@@ -22,7 +22,7 @@ from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.queries import identities
 from penstock.store.postgres.queue_admin import call_noted
-from penstock.store.postgres.queue_cache import KnownQueue, Registry
+from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
 from penstock.store.postgres.settle import text
 
 _PLANNED_MOST = 10_000
@@ -33,7 +33,7 @@ _COUNTED_PER_MS = 100
 
 async def escalate(
     database: Database,
-    known: KnownQueue,
+    known: CachedQueue,
     ids: Sequence[str],
     order: EscalationOrder,
     *,
@@ -59,7 +59,7 @@ async def escalate(
 
 
 @dataclass(slots=True)
-class Plan:
+class RedrivePlan:
     """Keys here and ids, by the name of the queue they go to; and the ids of those that have none."""
 
     keys: dict[str, list[int]] = field(default_factory=dict)
@@ -69,14 +69,14 @@ class Plan:
     full: dict[str, None] = field(default_factory=dict)
 
 
-class Redriving:
-    def __init__(self, database: Database, registry: Registry, period: int, dice: Dice) -> None:
+class RedriveSteps:
+    def __init__(self, database: Database, cache: QueueCache, period: int, dice: Dice) -> None:
         self._database = database
-        self._registry = registry
+        self._cache = cache
         self._period = period
         self._dice = dice
 
-    async def redrive(self, known: KnownQueue, order: RedriveOrder, *, now_ms: int) -> Redrive:
+    async def redrive(self, known: CachedQueue, order: RedriveOrder, *, now_ms: int) -> Redrive:
         plan = await self._plan(known, order)
         went = plan.keys if order.is_dry_run else await self._move(known, plan, now_ms)
         moved = {name: [plan.ids[key] for key in keys] for name, keys in went.items() if keys}
@@ -85,7 +85,7 @@ class Redriving:
         remaining = max(0, there - count) if order.is_dry_run else there
         return Redrive(moved, plan.without_origin, remaining, list(plan.full))
 
-    async def _count(self, known: KnownQueue, *, gone: int, now_ms: int) -> int:
+    async def _count(self, known: CachedQueue, *, gone: int, now_ms: int) -> int:
         """Return how many dead letters are left. Very many are counted now and then, not at every step of a redrive."""
         if now_ms < known.moved_here_until_ms:
             known.moved_here = max(0, known.moved_here - gone)
@@ -95,8 +95,8 @@ class Redriving:
             known.moved_here_until_ms = now_ms + known.moved_here // _COUNTED_PER_MS if is_large else 0
         return known.moved_here
 
-    async def _plan(self, known: KnownQueue, order: RedriveOrder) -> Plan:
-        plan = Plan()
+    async def _plan(self, known: CachedQueue, order: RedriveOrder) -> RedrivePlan:
+        plan = RedrivePlan()
         rooms = {} if order.into is None else {order.into: await self._room(order.into)}
         left = order.most
         async for key, home, home_key, name, number in self._dead_letters(known, order):
@@ -121,7 +121,7 @@ class Redriving:
         return plan
 
     async def _dead_letters(
-        self, known: KnownQueue, order: RedriveOrder
+        self, known: CachedQueue, order: RedriveOrder
     ) -> AsyncIterator[tuple[int, int, int, str | None, int]]:
         if order.ids is not None:
             pairs = [pair for pair in identities(order.ids) if pair is not None]
@@ -142,17 +142,17 @@ class Redriving:
             most = min(2 * most, _PLANNED_MOST)
 
     async def _room(self, queue: str) -> int:
-        known = await self._registry.get(queue, is_fresh=True)
+        known = await self._cache.get(queue, is_fresh=True)
         size_max = known.settings.size_max
         if not size_max:
             return 2**40
         ((left,),) = await self._database.ask("room_left", known.number)
         return max(0, int(left))
 
-    async def _move(self, known: KnownQueue, plan: Plan, now_ms: int) -> dict[str, list[int]]:
+    async def _move(self, known: CachedQueue, plan: RedrivePlan, now_ms: int) -> dict[str, list[int]]:
         went: dict[str, list[int]] = {}
         for name, keys in plan.keys.items():
-            target = await self._registry.get(name)
+            target = await self._cache.get(name)
             values = (
                 known.number, known.version, target.number, target.version, now_ms, keys,
                 target.settings.size_max or None, known.settings.is_fifo, target.settings.is_fifo, known.history,

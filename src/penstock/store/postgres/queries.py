@@ -31,8 +31,8 @@ from penstock.store.ids import Identity, message_id, parse, queue_id
 from penstock.store.interface import Bound, Counts, Description, Explained, Message, Past
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.maintenance import Burying
-from penstock.store.postgres.queue_cache import Kept, KnownQueue, QueueRow, Registry
+from penstock.store.postgres.maintenance import Maintenance
+from penstock.store.postgres.queue_cache import CachedQueue, KeptCounts, QueueCache, QueueRow
 
 _RESTING = STATES.index("resting")
 
@@ -40,7 +40,7 @@ _RESTING = STATES.index("resting")
 NameOf = Callable[[int], str | None]
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """One live message, as the statements that look at messages return it first of all."""
 
     key: int
@@ -61,7 +61,7 @@ class Row(NamedTuple):
     attributes: bytes | None
 
 
-def message(queue: int, row: Row, name_of: NameOf) -> Message:
+def message(queue: int, row: MessageRow, name_of: NameOf) -> Message:
     past = None
     if row.home is not None:
         assert row.home_sent_at_ms is not None
@@ -84,7 +84,7 @@ def message(queue: int, row: Row, name_of: NameOf) -> Message:
     )
 
 
-def id_of(queue: int, row: Row) -> str:
+def id_of(queue: int, row: MessageRow) -> str:
     if row.home is None:
         return message_id(queue, row.key)
     assert row.home_key is not None
@@ -114,7 +114,7 @@ _PAUSES = 19
 _TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
 
 
-class Seen(NamedTuple):
+class QueueSummary(NamedTuple):
     """What `summaries.sql` says of a queue, behind its row; counts are up to `COUNTED_MOST`."""
 
     plain: Sequence[int]
@@ -132,7 +132,7 @@ class Seen(NamedTuple):
     noisy_ready: int
     noisy_leased: int
 
-    def has_aged(self, known: KnownQueue, now_ms: int) -> bool:
+    def has_aged(self, known: CachedQueue, now_ms: int) -> bool:
         """Whether some have to move up to the next tier."""
         for tier, aging_ms in enumerate(known.aging_ms):
             firsts = (self.plain_sent_ms[tier], self.marked_since_ms[tier])
@@ -145,7 +145,7 @@ class Seen(NamedTuple):
         kinds = (*self.plain, *self.marked, self.leases, self.delayed, self.stuck, self.noisy_ready)
         return max(kinds) >= COUNTED_MOST
 
-    def counts(self, kept: Kept) -> Counts:
+    def counts(self, kept: KeptCounts) -> Counts:
         """What was counted just now where that is little, and what is kept where it is much."""
         ready = tuple(
             max(kept.ready[tier], self.plain[tier] + self.marked[tier])
@@ -170,25 +170,25 @@ def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
     return min((at_ms for at_ms in (one_ms, other_ms) if at_ms is not None), default=None)
 
 
-def _until_ms(kept: Kept) -> int:
+def _until_ms(kept: KeptCounts) -> int:
     """How long a count is good where nobody counts behind."""
     count = sum(kept.ready)
     return kept.at_ms + (count // COUNTED_PER_MS if count > COUNTED_EACH_TIME else 0)
 
 
-_NOTHING = Kept(0, (0,) * TIERS, 0, 0, 0, 0)
+_NOTHING = KeptCounts(0, (0,) * TIERS, 0, 0, 0, 0)
 
 
-class Counting:
+class QueueCounter:
     def __init__(self, database: Database, now_ms: Callable[[], int]) -> None:
         self._database = database
         self._now_ms = now_ms
         # Queues that hold much, of which somebody has asked, and when.
-        self._asked_ms: dict[KnownQueue, int] = {}
+        self._asked_ms: dict[CachedQueue, int] = {}
         self._has_asked = asyncio.Event()
         self._is_running = False
 
-    async def counts(self, known: KnownQueue, seen: Seen) -> Counts:
+    async def counts(self, known: CachedQueue, seen: QueueSummary) -> Counts:
         if not seen.is_much:
             return seen.counts(_NOTHING)
         now_ms, kept = self._now_ms(), known.kept
@@ -198,10 +198,10 @@ class Counting:
         self._has_asked.set()
         return seen.counts(kept)
 
-    async def _count(self, known: KnownQueue) -> Kept:
+    async def _count(self, known: CachedQueue) -> KeptCounts:
         now_ms = self._now_ms()
         ((ready, *others),) = await self._database.ask("counts", queue=known.number, now=now_ms)
-        known.kept = Kept(now_ms, tuple(ready), *others)
+        known.kept = KeptCounts(now_ms, tuple(ready), *others)
         return known.kept
 
     async def run(self) -> None:
@@ -231,7 +231,7 @@ _BUSY = {RESTING, SPENT}
 _GROUPS_MOST = 1_000
 
 
-class Looked(NamedTuple):
+class FoundMessage(NamedTuple):
     """What `look.sql` returns."""
 
     key: int
@@ -258,7 +258,7 @@ class Looked(NamedTuple):
     attributes: bytes | None
 
 
-class Asked(NamedTuple):
+class ExplainRequest(NamedTuple):
     """Of which message, how many wait in each tier, and when."""
 
     message_id: str
@@ -266,7 +266,7 @@ class Asked(NamedTuple):
     now_ms: int
 
 
-async def explain(database: Database, known: KnownQueue, looked: Looked, asked: Asked) -> Explained:
+async def explain(database: Database, known: CachedQueue, looked: FoundMessage, asked: ExplainRequest) -> Explained:
     seen, message_id = _seen(looked), asked.message_id
     gained = seen.sent_tier - seen.tier
     if looked.place == LEASED:
@@ -291,7 +291,7 @@ def _explained(message_id: str, explanation: Explanation, bound: Bound | None = 
     return Explained(message_id, explanation, bound)
 
 
-async def _waiting(database: Database, known: KnownQueue, looked: Looked, asked: Asked) -> Explained:
+async def _waiting(database: Database, known: CachedQueue, looked: FoundMessage, asked: ExplainRequest) -> Explained:
     message_id, waiting, now_ms = asked
     seen = _seen(looked)
     gained = seen.sent_tier - seen.tier
@@ -322,7 +322,7 @@ async def _waiting(database: Database, known: KnownQueue, looked: Looked, asked:
     return _explained(message_id, explanation, bound)
 
 
-async def _in_turn(database: Database, known: KnownQueue, looked: Looked, ready: int, now_ms: int) -> int:
+async def _in_turn(database: Database, known: CachedQueue, looked: FoundMessage, ready: int, now_ms: int) -> int:
     """Return how many go before it at most, of those that wait in its tier."""
     ((mine, turns, noisy_turns, is_noisy, noisy_waiting),) = await database.ask(
         "ahead", queue=known.number, tier=looked.tier, since=looked.since_ms, key=looked.key, grp=looked.group,
@@ -337,7 +337,7 @@ async def _in_turn(database: Database, known: KnownQueue, looked: Looked, ready:
     return ahead_at_most(mine=mine, turns=turns, quiet=max(0, quiet), ready=ready)
 
 
-async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tuple[WaitReason, int]:
+async def _in_line(database: Database, known: CachedQueue, looked: FoundMessage) -> tuple[WaitReason, int]:
     ((ahead, head, held),) = await database.ask(
         "ahead_in_line", queue=known.number, group=looked.group, ordinal=looked.ordinal
     )
@@ -348,7 +348,7 @@ async def _in_line(database: Database, known: KnownQueue, looked: Looked) -> tup
     return (WaitReason.BEHIND_OTHERS if ahead else WaitReason.NONE), ahead
 
 
-def _seen(looked: Looked) -> MessageView:
+def _seen(looked: FoundMessage) -> MessageView:
     origin = None
     if looked.home is not None:
         assert looked.home_key is not None
@@ -390,18 +390,20 @@ class QueueNames:
             for number, name, is_deleted in await self._database.ask("queue_names", numbers):
                 self._names[number] = None if is_deleted else name
 
-    async def learn_homes(self, known: KnownQueue) -> None:
+    async def learn_homes(self, known: CachedQueue) -> None:
         """Read the names of all queues that messages in a queue came from."""
         await self.learn({home for (home,) in await self._database.ask("homes", queue=known.number)})
 
 
 class Summaries:
-    def __init__(self, database: Database, registry: Registry, burying: Burying, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, database: Database, cache: QueueCache, maintenance: Maintenance, now_ms: Callable[[], int]
+    ) -> None:
         self._database = database
-        self._registry = registry
-        self._burying = burying
+        self._cache = cache
+        self._maintenance = maintenance
         self._now_ms = now_ms
-        self.counting = Counting(database, now_ms)
+        self.counting = QueueCounter(database, now_ms)
 
     async def of(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
         """Describe queues as they are now, with one statement, and with one more for those where something was due."""
@@ -409,18 +411,18 @@ class Summaries:
         now_ms = self._now_ms()
         due = [name for name, (known, _, seen) in found.items() if _is_due(known, seen, now_ms)]
         for name in due:
-            await self._burying.advance_a_turn(found[name][0])
+            await self._maintenance.advance_a_turn(found[name][0])
         if due:
             found |= await self._look(due)
         return [await self._summary(*found[name]) if name in found else None for name in queues]
 
-    async def _look(self, queues: Sequence[str]) -> dict[str, tuple[KnownQueue, str | None, Seen]]:
-        names = await self._registry.settled(queues)
+    async def _look(self, queues: Sequence[str]) -> dict[str, tuple[CachedQueue, str | None, QueueSummary]]:
+        names = await self._cache.settled(queues)
         rows = await self._database.ask(
             "summaries",
             names=SENT_AS["text[]"]([name for name, _ in names]),
             versions=SENT_AS["bigint[]"]([version for _, version in names]),
-            looked=SENT_AS["bigint[]"]([self._registry.looked_until_ms(name) for name, _ in names]),
+            looked=SENT_AS["bigint[]"]([self._cache.looked_until_ms(name) for name, _ in names]),
             most=COUNTED_MOST,
             now=self._now_ms(),
         )
@@ -428,12 +430,12 @@ class Summaries:
         for row in rows:
             queue, grave = QueueRow(*row[:6]), row[6]
             # Without settings it is as it was known.
-            known = await self._registry.find(queue.name) if queue.settings is None else self._registry.note(queue)
+            known = await self._cache.find(queue.name) if queue.settings is None else self._cache.note(queue)
             if known is not None:
-                found[queue.name] = (known, None if grave is None else queue_id(grave), Seen(*row[7:]))
+                found[queue.name] = (known, None if grave is None else queue_id(grave), QueueSummary(*row[7:]))
         return found
 
-    async def _summary(self, known: KnownQueue, grave: str | None, seen: Seen) -> tuple[Description, Counts]:
+    async def _summary(self, known: CachedQueue, grave: str | None, seen: QueueSummary) -> tuple[Description, Counts]:
         now_ms, found = self._now_ms(), await self.counting.counts(known, seen)
         shares = known.shares or known.begin_shares(())
         leases = [shares.bound(tier, found.ready[tier]) for tier in range(TIERS)]
@@ -449,13 +451,13 @@ class Summaries:
         return description, found
 
 
-def _is_due(known: KnownQueue, seen: Seen, now_ms: int) -> bool:
+def _is_due(known: CachedQueue, seen: QueueSummary, now_ms: int) -> bool:
     # What others hold is not asked for all the while.
     is_left = known.is_held and now_ms < known.due_ms
     return not is_left and (seen.is_due or seen.has_aged(known, now_ms))
 
 
-async def find(database: Database, known: KnownQueue, message_id: str, now_ms: int) -> Looked | None:
+async def find(database: Database, known: CachedQueue, message_id: str, now_ms: int) -> FoundMessage | None:
     """Return a message as it stands in the database, None if it is not in the queue."""
     identity = parse(message_id)
     sought = None if identity is None else pair(identity)
@@ -463,22 +465,22 @@ async def find(database: Database, known: KnownQueue, message_id: str, now_ms: i
         return None
     home, key = sought
     rows = await database.ask("look", queue=known.number, home=home, key=key, now=now_ms, aging_ms=known.aging_column)
-    return Looked(*rows[0]) if rows else None
+    return FoundMessage(*rows[0]) if rows else None
 
 
 async def look(
-    database: Database, known: KnownQueue, message_id: str, names: QueueNames, now_ms: int
+    database: Database, known: CachedQueue, message_id: str, names: QueueNames, now_ms: int
 ) -> Message | None:
     looked = await find(database, known, message_id, now_ms)
     if looked is None:
         return None
     if looked.home is not None:
         await names.learn({looked.home})
-    return message(known.number, Row(*looked[:13], looked.body, looked.attributes), names.of)
+    return message(known.number, MessageRow(*looked[:13], looked.body, looked.attributes), names.of)
 
 
 async def receipts(
-    database: Database, known: KnownQueue, ids: Sequence[str], *, outlives: bool, now_ms: int
+    database: Database, known: CachedQueue, ids: Sequence[str], *, outlives: bool, now_ms: int
 ) -> list[Receipt | None]:
     pairs = [each or (0, 0) for each in identities(ids)]
     homes, keys = SENT_AS["integer[]"]([home for home, _ in pairs]), SENT_AS["bigint[]"]([key for _, key in pairs])

@@ -24,8 +24,8 @@ from penstock.store.errors import DeadLettersShared, QueueExists
 from penstock.store.interface import Remains
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.maintenance import Burying, PurgeTurn
-from penstock.store.postgres.queue_cache import KnownQueue, Registry, grave_of
+from penstock.store.postgres.maintenance import Maintenance, PurgeTurn
+from penstock.store.postgres.queue_cache import CachedQueue, QueueCache, dead_letter_queue_of
 from penstock.store.postgres.statements import function
 
 Call = tuple[str, Sequence[Any]]
@@ -38,7 +38,7 @@ _ANSWER = "UPDATE {schema}.operation SET answer = %s WHERE id = %s"
 async def call_noted(database: Database, *calls: Call, operation: int, now_ms: int) -> list[list[Any]]:
     """Call functions in one transaction, all of them or none, and return the row that each answers with.
 
-    Raises `Lost` only if the database cannot be reached, or not again.
+    Raises `ConnectionLost` only if the database cannot be reached, or not again.
     """
     note = await database.make_once(lambda: _call(database, calls, operation, now_ms), operation)
     return list(json.loads(bytes(note)))
@@ -68,19 +68,19 @@ async def _call_within(
     return note
 
 
-class Altering:
+class QueueChanges:
     def __init__(
         self,
         database: Database,
-        registry: Registry,
-        burying: Burying,
+        cache: QueueCache,
+        maintenance: Maintenance,
         now_ms: Callable[[], int],
         dice: Dice,
         wake: Callable[[str], None],
     ) -> None:
         self._database = database
-        self._registry = registry
-        self._burying = burying
+        self._cache = cache
+        self._maintenance = maintenance
         self._now_ms = now_ms
         self._dice = dice
         self._wake = wake
@@ -91,32 +91,32 @@ class Altering:
     async def create(self, queue: str, settings: QueueSettings) -> None:
         check_name(queue)
         check_settings(queue, settings)
-        values = queue, settings.to_json(), grave_of(queue, settings), self._now_ms()
-        async with self._registry.doubt(queue):
+        values = queue, settings.to_json(), dead_letter_queue_of(queue, settings), self._now_ms()
+        async with self._cache.doubt(queue):
             # None if there is one of this name.
             ((number,),) = await self._noted(("create_queue", values))
         if number is not None:
             self._wake(queue)
-        elif (await self._registry.get(queue, is_fresh=True)).settings != settings:
+        elif (await self._cache.get(queue, is_fresh=True)).settings != settings:
             raise QueueExists(f"there is a queue {queue!r} with other settings")
 
-    async def change(self, known: KnownQueue, settings: QueueSettings) -> None:
+    async def change(self, known: CachedQueue, settings: QueueSettings) -> None:
         if settings.is_fifo != known.settings.is_fifo:
             raise BadSettings("is_fifo is chosen when a queue is created, and stays")
         if settings == known.settings:
             return
-        await self._burying.advance_a_turn(known)
+        await self._maintenance.advance_a_turn(known)
         values = (
-            known.number, known.version, settings.to_json(), grave_of(known.name, settings), settings.deliveries_max,
-            settings.is_fifo, self._now_ms(),
+            known.number, known.version, settings.to_json(), dead_letter_queue_of(known.name, settings),
+            settings.deliveries_max, settings.is_fifo, self._now_ms(),
         )  # fmt: skip
         await self._noted(("change_queue", values))
-        await self._registry.reload(known)
+        await self._cache.reload(known)
         self._wake(known.name)
 
-    async def delete(self, known: KnownQueue, *, with_dead_letters: bool) -> Remains:
-        async with self._registry.doubt(known.name):
-            grave = await self._registry.find(known.grave, is_fresh=True)
+    async def delete(self, known: CachedQueue, *, with_dead_letters: bool) -> Remains:
+        async with self._cache.doubt(known.name):
+            grave = await self._cache.find(known.grave, is_fresh=True)
             if grave is None:
                 await self._remove([known])
                 return Remains(None, 0, is_deleted=False)
@@ -126,26 +126,26 @@ class Altering:
             await self._remove([known, grave] if with_dead_letters else [known])
             return Remains(grave.name, count, is_deleted=with_dead_letters)
 
-    async def _remove(self, queues: Sequence[KnownQueue]) -> None:
+    async def _remove(self, queues: Sequence[CachedQueue]) -> None:
         """Delete queues, all of them or none. What one turn leaves in them is removed by tidying."""
         # In the order of their numbers, so that two that delete do not wait for each other.
         queues = sorted(queues, key=lambda known: known.number)
         await self._noted(*[
-            ("delete_queue", (*self._purged(known, self._dice.token()), *self._burying.turn_of_a_purge()))
+            ("delete_queue", (*self._purged(known, self._dice.token()), *self._maintenance.turn_of_a_purge()))
             for known in queues
         ])  # fmt: skip
         for known in queues:
-            self._registry.forget(known.name)
+            self._cache.forget(known.name)
             self._wake(known.name)
 
-    async def begin_purge(self, known: KnownQueue) -> PurgeTurn:
-        """Decide that what is in a queue goes: some of it at once, and the rest with `Burying.purge`."""
+    async def begin_purge(self, known: CachedQueue) -> PurgeTurn:
+        """Decide that what is in a queue goes: some of it at once, and the rest with `Maintenance.purge`."""
         purge = self._dice.token()
-        values = *self._purged(known, purge), MessageOutcome.PURGED, *self._burying.turn_of_a_purge()
+        values = *self._purged(known, purge), MessageOutcome.PURGED, *self._maintenance.turn_of_a_purge()
         ((settled, is_over),) = await self._noted(("begin_purge", values))
         return PurgeTurn(purge, settled, is_over)
 
-    def _purged(self, known: KnownQueue, purge: int) -> tuple[Any, ...]:
+    def _purged(self, known: CachedQueue, purge: int) -> tuple[Any, ...]:
         return known.number, known.version, self._now_ms(), purge, known.settings.is_fifo, known.history
 
 

@@ -8,8 +8,8 @@ The rest is this process's own, and may be wrong without harm:
 - which tiers have something, and whose turn it is (`core.queue.fairness`). A process shares
   what it leases fairly by itself, so all of them together do;
 - below which number of a tier, and before which turn, nothing waits any more, so that a
-  lease does not walk over the remains of what was leased before (see `Bounds` and
-  `TurnBounds`);
+  lease does not walk over the remains of what was leased before (see `LeaseStart` and
+  `GroupLeaseStart`);
 - when something timed happens next. Others may have made it earlier, so the database
   is asked again after a while.
 
@@ -69,7 +69,7 @@ class QueueRow(NamedTuple):
     created_at_ms: int
 
 
-class Bounds:
+class LeaseStart:
     """The numbers at which a lease begins to look, by tier.
 
     Where messages were leased, PostgreSQL keeps what is left of them until no
@@ -107,7 +107,7 @@ class Bounds:
                 self._seen[tier], self._ends[tier] = left, xmax
 
 
-class TurnBounds:
+class GroupLeaseStart:
     """The turns at which a lease begins to look for messages of groups, by tier.
 
     What comes to wait gets a turn that is not before the floor of its tier, which is in the
@@ -148,7 +148,7 @@ class TurnBounds:
         self._floors, self._end = list(floors), xmax
 
 
-class Kept(NamedTuple):
+class KeptCounts(NamedTuple):
     """How much was in a queue, and when."""
 
     at_ms: int
@@ -159,13 +159,13 @@ class Kept(NamedTuple):
     noisy_ready: int
 
 
-class KnownQueue:
+class CachedQueue:
     def __init__(self, row: QueueRow) -> None:
-        self.gate = Gate()
+        self.gate = SharedLock()
         self.started = Meter()
         self.drained = Meter()
-        self.bounds = Bounds()
-        self.turn_bounds = TurnBounds()
+        self.bounds = LeaseStart()
+        self.turn_bounds = GroupLeaseStart()
         # Whether others than plain messages waited at the last lease.
         self.are_marked = False
         # The turn in which the ungrouped of each tier were served last.
@@ -186,7 +186,7 @@ class KnownQueue:
         self._forgot_at_ms = 0
         self.has_spent = False
         # How much was in it when that was last counted out; None if that was never needed.
-        self.kept: Kept | None = None
+        self.kept: KeptCounts | None = None
         # How many messages came from elsewhere, and until when that is not counted again.
         self.moved_here = 0
         self.moved_here_until_ms = 0
@@ -285,7 +285,7 @@ class KnownQueue:
                 self.soon(now_ms + self.aging_ms[tier])
 
 
-def grave_of(name: str, settings: QueueSettings) -> str:
+def dead_letter_queue_of(name: str, settings: QueueSettings) -> str:
     return settings.dead_letters or dead_letters_of(name)
 
 
@@ -296,7 +296,7 @@ def rank(shares: Shares) -> list[int]:
     return sorted(range(TIERS), key=lambda tier: (max(shares.finish[tier], shares.clock), tier))
 
 
-class Gate:
+class SharedLock:
     """Many work in a queue at once; who changes it waits for them, and they wait for it.
 
     This orders what one process does. Processes among each other are ordered by a lock
@@ -345,18 +345,18 @@ T = TypeVar("T")
 CHANGED = "PS001"
 
 
-class Registry:
+class QueueCache:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: dict[str, KnownQueue] = {}
+        self._known: dict[str, CachedQueue] = {}
         # Names that are being given or taken away by this process.
         self._in_doubt: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
-    def all(self) -> list[KnownQueue]:
+    def all(self) -> list[CachedQueue]:
         return list(self._known.values())
 
-    async def find(self, name: str, *, is_fresh: bool = False) -> KnownQueue | None:
+    async def find(self, name: str, *, is_fresh: bool = False) -> CachedQueue | None:
         """Return a queue, as it was when it was read last; None if there is none."""
         if not is_name(name):
             # PostgreSQL would not even take every text as one to look for.
@@ -391,25 +391,25 @@ class Registry:
         known = self._known.get(name)
         return -1 if known is None else known.looked_until_ms
 
-    def note(self, row: QueueRow) -> KnownQueue:
+    def note(self, row: QueueRow) -> CachedQueue:
         known = self._known.get(row.name)
         if known is None or known.number != row.number:
-            known = self._known[row.name] = KnownQueue(row)
+            known = self._known[row.name] = CachedQueue(row)
         elif known.version != row.version:
             known.read(row)
         return known
 
-    async def get(self, name: str, *, is_fresh: bool = False) -> KnownQueue:
+    async def get(self, name: str, *, is_fresh: bool = False) -> CachedQueue:
         known = await self.find(name, is_fresh=is_fresh)
         if known is None:
             raise QueueNotFound(f"there is no queue {name!r}")
         return known
 
-    async def reload(self, known: KnownQueue) -> None:
+    async def reload(self, known: CachedQueue) -> None:
         """Read again what this process has just changed."""
         await self.find(known.name, is_fresh=True)
 
-    async def check(self, known: KnownQueue) -> None:
+    async def check(self, known: CachedQueue) -> None:
         """Look whether a queue is as it was when it was read; raises `QueueNotFound` if it is gone."""
         await self.get(known.name, is_fresh=True)
 
@@ -427,7 +427,7 @@ class Registry:
                 await stack.enter_async_context(lock)
             yield
 
-    async def run(self, name: str, verb: Callable[[KnownQueue], Awaitable[T]], *, is_alone: bool = False) -> T:
+    async def run(self, name: str, verb: Callable[[CachedQueue], Awaitable[T]], *, is_alone: bool = False) -> T:
         """Make a verb on a queue, again if its settings were changed meanwhile."""
         known = await self.get(name)
         while True:
@@ -445,7 +445,7 @@ class Registry:
                     raise
             known = await self.get(name, is_fresh=True)
 
-    async def all_rows(self) -> list[KnownQueue]:
+    async def all_rows(self) -> list[CachedQueue]:
         """Read all queues there are."""
         rows = await self._database.ask("all_queues")
         return [self.note(QueueRow(*row)) for row in rows]

@@ -24,7 +24,7 @@ from penstock.frame import Buffer, size_of
 from penstock.store.ids import MessageIds
 from penstock.store.postgres.array_codec import numbers
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.queue_cache import KnownQueue
+from penstock.store.postgres.queue_cache import CachedQueue
 
 _FULL, _FENCED, _FORGOTTEN = "PS002", "PS003", "PS004"
 _NORMAL = bytes((Tier.NORMAL,))
@@ -35,7 +35,7 @@ _PREFIX = b"content:"
 
 
 async def send(
-    database: Database, known: KnownQueue, drafts: Drafts, sender: Sender | None, *, now_ms: int, operation: int
+    database: Database, known: CachedQueue, drafts: Drafts, sender: Sender | None, *, now_ms: int, operation: int
 ) -> Sequence[str]:
     """Send drafts, of which there is at least one."""
     settings = known.settings
@@ -62,7 +62,7 @@ async def send(
     return MessageIds(known.number, numbers("q", keys))
 
 
-def _is_plain(known: KnownQueue, drafts: Drafts, tiers: bytes, sender: Sender | None) -> bool:
+def _is_plain(known: CachedQueue, drafts: Drafts, tiers: bytes, sender: Sender | None) -> bool:
     has_names = drafts.groups is not None or drafts.dedup_ids is not None
     has_own = has_names or drafts.visible_at_ms is not None or drafts.deliveries_max is not None
     return not has_own and sender is None and not known.settings.delay_ms and tiers.count(tiers[0]) == len(tiers)
@@ -70,7 +70,7 @@ def _is_plain(known: KnownQueue, drafts: Drafts, tiers: bytes, sender: Sender | 
 
 async def _send_any(  # noqa: PLR0913, PLR0917 - what a send consists of.
     database: Database,
-    known: KnownQueue,
+    known: CachedQueue,
     drafts: Drafts,
     tiers: bytes,
     sender: Sender | None,
@@ -99,7 +99,7 @@ async def _send_any(  # noqa: PLR0913, PLR0917 - what a send consists of.
     return keys
 
 
-def _visible(known: KnownQueue, drafts: Drafts, now_ms: int) -> Sequence[int] | None:
+def _visible(known: CachedQueue, drafts: Drafts, now_ms: int) -> Sequence[int] | None:
     delay_ms = known.settings.delay_ms
     if not delay_ms:
         return drafts.visible_at_ms
@@ -146,7 +146,7 @@ def _check_size(drafts: Drafts) -> None:
         raise BadDraft(f"a send of {size} bytes; BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
 
 
-def _translated(error: psycopg.Error, known: KnownQueue, sender: Sender | None, now_ms: int) -> Exception:
+def _translated(error: psycopg.Error, known: CachedQueue, sender: Sender | None, now_ms: int) -> Exception:
     """Return what the core raises in such a case, or the error itself."""
     detail = error.diag.message_detail or ""
     if error.sqlstate == _FULL:

@@ -11,9 +11,9 @@ from penstock.core.queue.message import Receipt, Receipts
 from penstock.runtime.interface import Dice
 from penstock.store.interface import Outcome, Release
 from penstock.store.postgres.array_codec import numbers
-from penstock.store.postgres.connection import Lost
+from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database
-from penstock.store.postgres.queue_cache import KnownQueue
+from penstock.store.postgres.queue_cache import CachedQueue
 
 LAPSED, RELEASED, UNTOUCHED, REJECTED = range(4)
 # Consecutive multiples of it, modulo 1, lie as far apart as so many numbers can.
@@ -52,7 +52,7 @@ class Columns:
 
 async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
     database: Database,
-    known: KnownQueue,
+    known: CachedQueue,
     receipts: Sequence[Receipt],
     *,
     outlives: bool,
@@ -80,7 +80,7 @@ async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
 
 async def release(  # noqa: PLR0913 - as `ack`, and how.
     database: Database,
-    known: KnownQueue,
+    known: CachedQueue,
     receipts: Sequence[Receipt],
     how: Release,
     *,
@@ -105,7 +105,7 @@ async def release(  # noqa: PLR0913 - as `ack`, and how.
 
 async def extend(
     database: Database,
-    known: KnownQueue,
+    known: CachedQueue,
     receipts: Sequence[Receipt],
     *,
     lease_ms: int,
@@ -117,7 +117,7 @@ async def extend(
     values = known.number, known.version, now_ms, *held, lease_ms, outlives, known.settings.is_fifo
     try:
         (good,) = await database.call("extend", *values)
-    except Lost:
+    except ConnectionLost:
         # To extend twice is to extend once.
         (good,) = await database.call("extend", *values)
     if good:

@@ -44,7 +44,7 @@ _VALUE = re.compile(r"RETURNS (?!TABLE|SETOF)")
 _ARGUMENT = re.compile(r"p_\w+ (\w+(?:\[\])?)")
 
 
-class Function:
+class SqlFunction:
     """A call of one of our functions, in one schema: for a cursor of psycopg, and for libpq."""
 
     __slots__ = ("text", "direct_text", "kinds", "formats", "_sent_as", "_packed_as")
@@ -80,11 +80,11 @@ def statement(name: str, schema: str) -> bytes:
 
 
 @cache
-def function(name: str, schema: str) -> Function:
+def function(name: str, schema: str) -> SqlFunction:
     found = _ARGUMENTS.search(read(f"sql/{name}.sql", "penstock"))
     assert found is not None, name
     kinds = _ARGUMENT.findall(found[2].partition("OUT ")[0])
-    return Function(f"{schema}.{name}", kinds, is_row=not _VALUE.match(found[3]))
+    return SqlFunction(f"{schema}.{name}", kinds, is_row=not _VALUE.match(found[3]))
 
 
 def definitions() -> tuple[str, ...]:

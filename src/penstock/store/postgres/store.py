@@ -48,17 +48,17 @@ from penstock.store.postgres import lease, listing, operations, queries, send, s
 from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.clock import following_of
-from penstock.store.postgres.connection import Lost
+from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
-from penstock.store.postgres.errors import patiently
+from penstock.store.postgres.errors import retry_on_lock
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
-from penstock.store.postgres.leadership import Presence
-from penstock.store.postgres.maintenance import Burying
+from penstock.store.postgres.leadership import Leadership
+from penstock.store.postgres.maintenance import Maintenance
 from penstock.store.postgres.operations import PostgresRedrives
-from penstock.store.postgres.queries import Asked, QueueNames, Summaries, explain
-from penstock.store.postgres.queue_admin import Altering, check_settings
-from penstock.store.postgres.queue_cache import KnownQueue, Registry
+from penstock.store.postgres.queries import ExplainRequest, QueueNames, Summaries, explain
+from penstock.store.postgres.queue_admin import QueueChanges, check_settings
+from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
 
 T = TypeVar("T")
 
@@ -70,13 +70,13 @@ class PostgresStore:
         self._clock = clock
         self._dice = dice
         self._database = Database(settings)
-        self._registry = Registry(self._database)
-        self._burying = Burying(self._database, self._registry, self.now_ms, self._wake)
-        self._altering = Altering(self._database, self._registry, self._burying, self.now_ms, dice, self._wake)
+        self._cache = QueueCache(self._database)
+        self._maintenance = Maintenance(self._database, self._cache, self.now_ms, self._wake)
+        self._changes = QueueChanges(self._database, self._cache, self._maintenance, self.now_ms, dice, self._wake)
         self._history = HistoryReader(self._database, self.now_ms)
-        self._summaries = Summaries(self._database, self._registry, self._burying, self.now_ms)
-        self._presence = Presence(
-            self._database, now_ms=self.now_ms, turn=self._burying.turn, tidy=self._burying.tidy,
+        self._summaries = Summaries(self._database, self._cache, self._maintenance, self.now_ms)
+        self._leadership = Leadership(
+            self._database, now_ms=self.now_ms, turn=self._maintenance.turn, tidy=self._maintenance.tidy,
             wake=self._wake_watchers, clock=following_of(clock),
         )  # fmt: skip
         self._watchers: list[Callable[[str], None]] = []
@@ -99,25 +99,25 @@ class PostgresStore:
     ) -> "PostgresStore":
         """Connect, and bring the schema up to date if that is allowed. What it waits for is logged.
 
-        Raises `NotDurable`, `SchemaMissing`, and `Lost` if there is no such database.
+        Raises `NotDurable`, `SchemaMissing`, and `ConnectionLost` if there is no such database.
         """
         store = cls(settings, clock=clock, dice=dice)
         try:
-            await store._presence.open(may_migrate=may_migrate, log_event=log_event)
-            await store._burying.turn()
+            await store._leadership.open(may_migrate=may_migrate, log_event=log_event)
+            await store._maintenance.turn()
             await store._history.look()
-            store._presence.doubts += await store._history.doubts()
+            store._leadership.durability_warnings += await store._history.durability_warnings()
         except BaseException:
             await store.close()
             raise
         if has_upkeep:
-            store._presence.start(store._summaries.counting.run)
+            store._leadership.start(store._summaries.counting.run)
         return store
 
     @property
-    def doubts(self) -> Sequence[str]:
+    def durability_warnings(self) -> Sequence[str]:
         """What the server is configured to do that a store of queues would rather not."""
-        return self._presence.doubts
+        return self._leadership.durability_warnings
 
     def audit_log(self, *, bytes_max: int, age_ms_max: int) -> PostgresAuditLog:
         """The audit log that all stores of the database share; the one that leads trims it."""
@@ -126,18 +126,18 @@ class PostgresStore:
         return PostgresAuditLog(
             self._database,
             self._dice,
-            lambda: is_pooled or self._presence.is_leader,
+            lambda: is_pooled or self._leadership.is_leader,
             bytes_max=bytes_max,
             age_ms_max=age_ms_max,
         )
 
     async def close(self) -> None:
-        await self._presence.close()
+        await self._leadership.close()
         await self._database.close()
 
-    async def vanish(self) -> None:
+    async def simulate_crash(self) -> None:
         """Be seen no more by other stores, as one whose process has died: for tests of what they do then."""
-        await self._presence.close()
+        await self._leadership.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,20 +150,20 @@ class PostgresStore:
     # Queues.
 
     async def create(self, queue: str, settings: QueueSettings) -> None:
-        await self._altering.create(queue, settings)
+        await self._changes.create(queue, settings)
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
         check_settings(queue, settings)
-        await self._registry.get(queue, is_fresh=True)
-        await self._alone(queue, lambda known: self._altering.change(known, settings))
+        await self._cache.get(queue, is_fresh=True)
+        await self._alone(queue, lambda known: self._changes.change(known, settings))
 
     async def delete(self, queue: str, *, with_dead_letters: bool = False) -> Remains:
-        return await self._alone(queue, lambda known: self._altering.delete(known, with_dead_letters=with_dead_letters))
+        return await self._alone(queue, lambda known: self._changes.delete(known, with_dead_letters=with_dead_letters))
 
-    async def _alone(self, queue: str, verb: Callable[[KnownQueue], Awaitable[T]]) -> T:
+    async def _alone(self, queue: str, verb: Callable[[CachedQueue], Awaitable[T]]) -> T:
         """Make a verb that has the queue for itself. Between two tries, others are let in."""
-        return await patiently(
-            lambda: self._registry.run(queue, verb, is_alone=True), self._database.settings.timing.retries_s
+        return await retry_on_lock(
+            lambda: self._cache.run(queue, verb, is_alone=True), self._database.settings.timing.retries_s
         )
 
     async def queues(self, *, prefix: str = "", after: str = "", most: int = PAGE_MAX) -> list[str]:
@@ -196,13 +196,13 @@ class PostgresStore:
     # Time and waking.
 
     def now_ms(self) -> int:
-        return max(self._clock.now_ms(), self._presence.floor_ms)
+        return max(self._clock.now_ms(), self._leadership.latest_time_ms)
 
     def watch(self, wake: Callable[[str], None]) -> None:
         self._watchers.append(wake)
 
     def watch_full_dead_letters(self, tell: Callable[[str, str], None]) -> None:
-        self._burying.tell_full = tell
+        self._maintenance.tell_full = tell
 
     def has_ready(self, queue: str) -> bool:  # noqa: ARG002 - it does not know, of any.
         return True
@@ -219,21 +219,21 @@ class PostgresStore:
 
     def _wake(self, queue: str) -> None:
         """Call whoever watches here, and tell those elsewhere."""
-        self._presence.tell(queue)
+        self._leadership.tell(queue)
         self._wake_watchers(queue)
 
     def _wake_watchers(self, queue: str | None) -> None:
-        for name in [known.name for known in self._registry.all] if queue is None else [queue]:
+        for name in [known.name for known in self._cache.all] if queue is None else [queue]:
             for wake in self._watchers:
                 wake(name)
 
-    async def _present(self, queue: str, *, with_others: bool = False) -> KnownQueue:
+    async def _present(self, queue: str, *, with_others: bool = False) -> CachedQueue:
         """Return a queue as it is in the database, moved to the present by one turn, and by what others do."""
-        known = await self._registry.get(queue, is_fresh=True)
+        known = await self._cache.get(queue, is_fresh=True)
         if with_others:
-            await self._burying.advance_a_turn_with_others(known)
+            await self._maintenance.advance_a_turn_with_others(known)
         elif known.is_due(self.now_ms()):
-            await self._burying.advance_a_turn(known)
+            await self._maintenance.advance_a_turn(known)
         return known
 
     # The life of a message.
@@ -241,42 +241,42 @@ class PostgresStore:
     async def send(self, queue: str, drafts: Drafts, *, sender: Sender | None = None) -> Sequence[str]:
         try:
             if not len(drafts):
-                await self._registry.get(queue, is_fresh=True)
+                await self._cache.get(queue, is_fresh=True)
                 return []
-            return await self._registry.run(queue, lambda known: self._send(known, drafts, sender))
+            return await self._cache.run(queue, lambda known: self._send(known, drafts, sender))
         except (TypeError, AttributeError, OverflowError, struct.error) as error:
             raise fault(drafts) or error from error
 
-    async def _send(self, known: KnownQueue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
+    async def _send(self, known: CachedQueue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:
         ids = await send.send(self._database, known, drafts, sender, now_ms=self.now_ms(), operation=self._dice.token())
         self._wake(known.name)
         return ids
 
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         lease.check_lease(want, lease_ms)
-        delivery, has_spent = await self._registry.run(queue, lambda known: self._lease(known, want, lease_ms))
+        delivery, has_spent = await self._cache.run(queue, lambda known: self._lease(known, want, lease_ms))
         if has_spent:
-            await self._registry.run(queue, self._bury_all)
+            await self._cache.run(queue, self._bury_all)
             if delivery is None:
                 # What was behind it in its group may be next.
-                delivery, _ = await self._registry.run(
+                delivery, _ = await self._cache.run(
                     queue, lambda known: self._lease(known, want, lease_ms, is_again=True)
                 )
         return delivery
 
     async def _lease(
-        self, known: KnownQueue, want: int, lease_ms: int | None, *, is_again: bool = False
+        self, known: CachedQueue, want: int, lease_ms: int | None, *, is_again: bool = False
     ) -> tuple[Delivery | None, bool]:
         token, now_ms, length_ms = self._dice.token(), self.now_ms(), lease_ms or known.settings.lease_ms
         if known.settings.is_paused:
-            await self._registry.check(known)
+            await self._cache.check(known)
             return None, False
         if known.has_spent and known.settings.is_fifo:
             await self._bury_all(known)
-        asked = lease.Asked(want, length_ms, token, now_ms, is_again)
+        asked = lease.LeaseRequest(want, length_ms, token, now_ms, is_again)
         try:
             found = await lease.lease(self._database, known, asked)
-        except Lost:
+        except ConnectionLost:
             await self._give_back(known, token)
             found = await lease.lease(self._database, known, asked)
         if not found.length:
@@ -286,24 +286,24 @@ class PostgresStore:
         delivery = lease.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
         return delivery, known.has_spent
 
-    async def _bury_all(self, known: KnownQueue) -> int:
+    async def _bury_all(self, known: CachedQueue) -> int:
         went = 0
-        while count := await self._burying.bury(known):
+        while count := await self._maintenance.bury(known):
             went += count
         # What has no room there is tried again when the clock is looked at next.
         known.has_spent = False
         return went
 
-    async def _give_back(self, known: KnownQueue, token: int) -> None:
+    async def _give_back(self, known: CachedQueue, token: int) -> None:
         """Undo a lease whose answer was lost, if it was made: nobody knows of it."""
         for number, rows in await self._database.ask("lease_by_token", known.number, token):
             receipts = [Receipt(number, token, row) for row in rows]
             await self._release(known, receipts, UNTOUCHED)
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
-        async def ack(known: KnownQueue) -> list[Outcome]:
+        async def ack(known: CachedQueue) -> list[Outcome]:
             outcomes = await settle.ack(
-                self._database, known, receipts, outlives=outlives, period=self._burying.period,
+                self._database, known, receipts, outlives=outlives, period=self._maintenance.period,
                 now_ms=self.now_ms(), operation=self._dice.token(),
             )  # fmt: skip
             if known.settings.is_fifo and Outcome.DONE in outcomes:
@@ -315,7 +315,7 @@ class PostgresStore:
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
         return await self._settle(queue, receipts, lambda known: self._release(known, receipts, how))
 
-    async def _release(self, known: KnownQueue, receipts: Sequence[Receipt], how: Release) -> list[Outcome]:
+    async def _release(self, known: CachedQueue, receipts: Sequence[Receipt], how: Release) -> list[Outcome]:
         outcomes = await settle.release(
             self._database, known, receipts, how, dice=self._dice, now_ms=self.now_ms(), operation=self._dice.token()
         )
@@ -331,7 +331,7 @@ class PostgresStore:
             # What has lapsed this instant, in whichever process, is to be found among what waits.
             await self._present(queue, with_others=True)
 
-        async def extend(known: KnownQueue) -> list[Outcome]:
+        async def extend(known: CachedQueue) -> list[Outcome]:
             now_ms = self.now_ms()
             is_sooner = now_ms + lease_ms < known.due_ms
             outcomes = await settle.extend(
@@ -344,11 +344,11 @@ class PostgresStore:
         return await self._settle(queue, receipts, extend)
 
     async def _settle(
-        self, queue: str, receipts: Sequence[Receipt], verb: Callable[[KnownQueue], Awaitable[list[Outcome]]]
+        self, queue: str, receipts: Sequence[Receipt], verb: Callable[[CachedQueue], Awaitable[list[Outcome]]]
     ) -> list[Outcome]:
         """Settle receipts, after those of the same leases that this process was asked to settle before."""
         if not receipts:
-            await self._registry.get(queue, is_fresh=True)
+            await self._cache.get(queue, is_fresh=True)
             return []
         leases = settle.leases_of(receipts)
         while busy := [self._settling[lease] for lease in leases if lease in self._settling]:
@@ -356,14 +356,14 @@ class PostgresStore:
         done = asyncio.get_running_loop().create_future()
         self._settling.update(dict.fromkeys(leases, done))
         try:
-            return await self._registry.run(queue, verb)
+            return await self._cache.run(queue, verb)
         finally:
             for lease in leases:
                 del self._settling[lease]
             done.set_result(None)
 
     async def purge(self, queue: str) -> int:
-        return await self._burying.purge(queue, await self._alone(queue, self._altering.begin_purge))
+        return await self._maintenance.purge(queue, await self._alone(queue, self._changes.begin_purge))
 
     # What can be asked.
 
@@ -383,11 +383,11 @@ class PostgresStore:
 
     async def explain(self, queue: str, message_id: str) -> Explained | None:
         counts = (await self._summary(queue))[1]
-        known, now_ms = await self._registry.get(queue), self.now_ms()
+        known, now_ms = await self._cache.get(queue), self.now_ms()
         looked = await queries.find(self._database, known, message_id, now_ms)
         if looked is None:
             return None
-        return await explain(self._database, known, looked, Asked(message_id, counts.ready, now_ms))
+        return await explain(self._database, known, looked, ExplainRequest(message_id, counts.ready, now_ms))
 
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         check_ids(ids)
@@ -396,7 +396,7 @@ class PostgresStore:
 
     async def audit(self, queue: str, *, most: int) -> list[Escalation]:
         check_most(most)
-        known = await self._registry.get(queue, is_fresh=True)
+        known = await self._cache.get(queue, is_fresh=True)
         return [Escalation(*row) for row in await self._database.ask("audit", known.number, most)]
 
     # What operators decide.
@@ -405,7 +405,7 @@ class PostgresStore:
         check_ids(ids)
         # A lease that another process gave out may have ended this instant.
         await self._present(queue, with_others=True)
-        return await self._registry.run(
+        return await self._cache.run(
             queue,
             lambda known: operations.escalate(
                 self._database, known, ids, order, now_ms=self.now_ms(), operation=self._dice.token()
@@ -416,8 +416,8 @@ class PostgresStore:
         if order.into == dead_letters:
             raise ValueError(f"target_queue is {dead_letters!r}, the queue they are in; name another one")
         await self._present(dead_letters, with_others=True)
-        redriving = operations.Redriving(self._database, self._registry, self._burying.period, self._dice)
-        found = await self._registry.run(
+        redriving = operations.RedriveSteps(self._database, self._cache, self._maintenance.period, self._dice)
+        found = await self._cache.run(
             dead_letters,
             lambda known: redriving.redrive(known, order, now_ms=self.now_ms()),
         )
@@ -427,22 +427,22 @@ class PostgresStore:
         return found
 
     async def tidy(self) -> None:
-        await self._burying.tidy()
+        await self._maintenance.tidy()
 
     # History.
 
     async def history(self, queue: str, wanted: HistoryRange) -> HistoryPage:
-        known = await self._registry.get(queue, is_fresh=True)
+        known = await self._cache.get(queue, is_fresh=True)
         return await self._history.page(wanted, queue=known.number)
 
     async def live(
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
     ) -> LivePage:
-        look = listing.Look(after, most, with_bodies, is_told)
+        look = listing.LivePageRequest(after, most, with_bodies, is_told)
         listing.start(look)
         await self._present(queue)
-        return await patiently(
-            lambda: self._registry.run(
+        return await retry_on_lock(
+            lambda: self._cache.run(
                 queue, lambda known: listing.live(self._database, self._history, known, look, self.now_ms())
             ),
             self._database.settings.timing.retries_s,
