@@ -22,6 +22,8 @@ a part at a time if there are many leases, which is kept from then on; before th
 
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import compress, count, repeat
+from operator import lshift, or_
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.queue.timer_wheel import Wheel
@@ -368,16 +370,22 @@ class Leases:
 
     def rearm(self, now_ms: int) -> None:
         """Start every lease again at its full length."""
-        self.wheel = Wheel()
-        for slot, held in enumerate(self.held):
-            if not held or self.until_ms[slot] < 0:
-                continue
+        for slot in compress(count(), self.held):
             self.until_ms[slot] = now_ms + self.lease_ms[slot]
-            self.wheel.add(self.until_ms[slot], self.id(slot))
-            if slot in self.deadlines:
-                again = [Deadline(mask, now_ms + lease_ms, lease_ms) for mask, _, lease_ms in self.deadlines[slot]]
-                self.deadlines[slot] = again
-                for deadline in again:
+        for slot, deadlines in self.deadlines.items():
+            if self.held[slot]:
+                self.deadlines[slot] = [Deadline(mask, now_ms + lease_ms, lease_ms) for mask, _, lease_ms in deadlines]
+        self.set_timers()
+
+    def set_timers(self) -> None:
+        """Set the timers of all leases that hold anything, and no others."""
+        self.wheel = Wheel()
+        # As C loops: there may be millions.
+        ids = map(or_, map(lshift, compress(self.uses, self.held), repeat(32)), compress(count(), self.held))
+        self.wheel.fill(compress(self.until_ms, self.held), ids)
+        for slot, deadlines in self.deadlines.items():
+            if self.held[slot]:
+                for deadline in deadlines:
                     self.wheel.add(deadline.until_ms, self.id(slot))
 
     def held_timers(self, timers: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

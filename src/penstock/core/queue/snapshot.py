@@ -376,21 +376,13 @@ def _set_timers(state: State) -> None:
     for slot, escalation in rows.escalations.items():
         if escalation.until_ms:
             state.reverts.add(escalation.until_ms, slot)
-    _time_leases(state.leases)
+    state.leases.set_timers()
     state.find_due()
 
 
 def _are(rows: Rows, *states: int) -> bytes:
     """For each slot 1 if it is in one of these states, and 0 if not."""
     return rows.state.tobytes().translate(bytes(state in states for state in range(256)))
-
-
-def _time_leases(leases: Leases) -> None:
-    for slot, held in enumerate(leases.held):
-        if held and leases.until_ms[slot] >= 0:
-            leases.wheel.add(leases.until_ms[slot], leases.id(slot))
-            for deadline in leases.deadlines.get(slot, ()):
-                leases.wheel.add(deadline.until_ms, leases.id(slot))
 
 
 assert FREE == 0, "a column of states says which slots are taken"
