@@ -1,4 +1,4 @@
-"""A store whose journal has many small segments, and whose upkeep happens when a test says so."""
+"""A store whose journal has many small segments, and whose upkeep a test starts."""
 
 import asyncio
 import dataclasses

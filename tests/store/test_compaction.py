@@ -391,7 +391,7 @@ async def test_large_bodies_among_many_tiny_ones_are_copied_in_steps_that_fit() 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 0), (1, 1), (20, 2), (1, 200)])
 async def test_what_is_live_is_not_copied_again_and_again(count: int, size: int) -> None:
-    """However small it is, and also if nobody does anything else."""
+    """However small it is, and also if nothing else happens."""
     shop = Shop(Machine())
     await shop.open(upkeep_ms=100)
     await shop.store.create("orders", QUEUE)

@@ -136,7 +136,7 @@ async def test_closing_a_store_does_not_wait_for_its_child() -> None:
     shop.meanwhile = hang
     await shop.churn(50)
     await asyncio.sleep(1)
-    # A snapshot was made, and nobody has heard of it.
+    # A snapshot was made, and its answer was not heard.
     assert (len(shop.snapshots()), shop.logged("store.snapshot_made")) == (1, 0)
     await shop.close()
 

@@ -354,7 +354,7 @@ async def test_snapshots_that_cannot_be_read_do_not_matter_while_the_journal_is_
 
 
 async def test_a_snapshot_from_beyond_the_end_of_the_journal_is_never_believed() -> None:
-    """Somebody put an older copy of the journal back, and it goes on differently from there."""
+    """An older copy of the journal was put back, and it goes on differently from there."""
     shop = Shop(Machine())
     await shop.open()
     await shop.store.create("orders", QUEUE)

@@ -130,7 +130,7 @@ async def test_delays_that_end_at_one_instant_have_no_long_step() -> None:
         while sum((await shop.store.counts("orders")).ready) < MANY:
             await shop.shard.settled()
     assert steps.longest < LINES_MAX, steps.culprit
-    assert len(woken) > MANY // TURN_ROWS, "whoever waits is woken by each turn"
+    assert len(woken) > MANY // TURN_ROWS, "each turn wakes those who wait"
     # What is done in turns is in the journal: another process is where this one was.
     await shop.kill()
     assert sum((await shop.store.counts("orders")).ready) == MANY

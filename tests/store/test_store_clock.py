@@ -88,7 +88,7 @@ async def test_a_store_comes_back_to_the_right_time_when_the_clock_does(machine:
     store = await EmbeddedStore.open(runtime, "store", SETTINGS)
     assert await waiting(store) == 1
     doubts = [store.doubts_clock]
-    # Somebody sets the clock right: one hour has passed since the stop, not six days.
+    # The clock is set right: one hour has passed since the stop, not six days.
     off_ms = 3_600_000 - 6 * DAY_MS
     assert await waiting(store) == 1
     doubts.append(store.doubts_clock)

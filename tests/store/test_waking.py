@@ -1,4 +1,4 @@
-"""Whoever waits is woken before the disk is asked: what it leases then becomes durable together with what woke it."""
+"""Consumers are woken before the disk is asked: what they lease becomes durable together with what woke them."""
 
 from tests.store.small import opened
 

@@ -31,7 +31,7 @@ class Message:
     dedup_id: bytes = b""
     deliveries_max: int = 0
     deliveries: int = 0
-    # Whoever had it last said that nobody need try again.
+    # The last consumer rejected it: it is not tried again.
     is_rejected: bool = False
     first_leased: int = 0
     last_leased: int = 0
@@ -40,7 +40,7 @@ class Message:
     lease: int = 0
     until: int = 0
     lease_ms: int = 0
-    # The lease that lapsed, while nobody has had the message since.
+    # The lease that lapsed, while the message has not been leased since.
     late: int = 0
     own_tier: int | None = None
     escalated_until: int = 0
@@ -98,7 +98,7 @@ class Naive:
             self.all_times //= 2
 
     def let_go(self, message: Message) -> None:
-        """Whoever had a message has it no longer."""
+        """A message leaves the lease it was in."""
         if message.place == LEASED and message.group and not self.is_fifo:
             time = self.now - message.last_leased
             self.times[message.group] = self.times.get(message.group, 0) + time
@@ -243,7 +243,7 @@ class Naive:
                 continue
             times = [message.since for message in ours]
             assert times == sorted(times), "first come, first served"
-            assert all(message.since >= times[-1] for message in left if times), "nobody is passed over"
+            assert all(message.since >= times[-1] for message in left if times), "no group is passed over"
             if left and not self.is_fifo:
                 self.judge_turns(name, names, chosen)
 
@@ -298,7 +298,7 @@ class Naive:
                 message.place, message.since = WAITING, self.now
 
     def give_back(self, messages: list[Message]) -> None:
-        """Nobody has worked on them: as if they had not been delivered."""
+        """They were not worked on: as if they had not been delivered."""
         for message in messages:
             self.let_go(message)
             message.deliveries -= 1

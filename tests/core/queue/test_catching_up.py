@@ -29,7 +29,7 @@ def test_a_lease_of_many_last_deliveries_lapses_in_parts() -> None:
     for spent in (10, 20):
         catch_up(life, 10)
         assert (counts(life.state).spent, counts(life.state).leased) == (spent, 25 - spent)
-    # What has not lapsed yet can still be acked: nobody else has had it.
+    # What has not lapsed yet can still be acked: no other consumer has had it.
     assert life.ack(lease, 1 << 24)
     catch_up(life, 10)
     assert (counts(life.state).spent, counts(life.state).leased) == (24, 0)
@@ -43,7 +43,7 @@ def test_delays_that_end_together_end_in_parts_and_in_order() -> None:
     catch_up(life, 10)
     assert sum(counts(life.state).ready) == 10
     assert life.state.is_behind
-    assert wakes_at_ms(life.state) is None, "whoever waits is woken by each part"
+    assert wakes_at_ms(life.state) is None, "each part wakes those who wait"
     catch_up(life, 10)
     catch_up(life, 10)
     assert life.leased(25).messages == messages

@@ -1,4 +1,4 @@
-"""What a purge or a deletion settles is told of in turns, and freed in turns."""
+"""What a purge or a deletion settles goes to the history in turns, and is freed in turns."""
 
 import random
 

@@ -209,7 +209,7 @@ def test_messages_older_than_the_queue_keeps_them_are_let_go() -> None:
     life.happen(event)
     assert life.state.live == 2
     assert life.place(young) == "waiting"
-    assert life.place(held.messages[0]) == "leased", "what somebody holds is not taken from them"
+    assert life.place(held.messages[0]) == "leased", "what is held is not taken away"
 
 
 def test_a_delayed_message_is_hidden_until_its_time() -> None:

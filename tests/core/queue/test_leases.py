@@ -95,7 +95,7 @@ def test_a_receipt_may_outlive_its_lease_until_the_message_is_leased_again() -> 
     slow = life.leased(2, lease_ms=1_000)
     life.wait(1_000)
     assert life.leased(1).messages == [first]
-    assert not life.ack(slow, 0b01, outlives=True), "somebody else has it"
+    assert not life.ack(slow, 0b01, outlives=True), "another consumer has it"
     assert life.ack(slow, 0b10, outlives=True)
     assert life.place(second) is None
 

@@ -1,4 +1,4 @@
-"""What is told of a message when it is settled: the rows of the history."""
+"""The rows of the history: what is kept of a message when it is settled."""
 
 import sys
 from array import array

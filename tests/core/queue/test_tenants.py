@@ -146,7 +146,7 @@ def test_time_that_was_taken_long_ago_is_forgotten_by_half_each_minute() -> None
     assert tenants.total_ms == 8_000 + 20 * 400
     assert noisy(life.state).groups == 1
     life.wait(4 * RECENT_MS)
-    assert noisy(life.state).groups == 1, "a share stays while nobody takes anything"
+    assert noisy(life.state).groups == 1, "a share stays while nothing is leased"
     busy = life.leased(20, lease_ms=600_000)
     life.wait(1_000)
     life.ack(busy)
