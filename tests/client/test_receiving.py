@@ -165,7 +165,7 @@ async def test_a_loop_leaves_out_what_it_has_held_for_too_long(url: str, name: s
             second = await anext(messages)
         # The others of the lease were not handed out too late. That of all three may have ended before the first was
         # handed out, on a machine that stood still; then it was another one.
-        assert second.facts is not first.facts
+        assert second.leased is not first.leased
         assert second.delivery_count > 1
 
 

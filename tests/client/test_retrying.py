@@ -93,11 +93,11 @@ def _wait_s(request: Request) -> float:
 @pytest.mark.real_time
 async def test_a_lease_counts_from_the_try_that_was_answered() -> None:
     async with scripted(problem("journal_busy", retry_after_s=1.0), leased(1)) as (client, transport):
-        facts = await client.queue("q").lease(limit=1, wait_s=0, visibility_timeout=30)
-        assert facts is not None
+        batch = await client.queue("q").lease(limit=1, wait_s=0, visibility_timeout=30)
+        assert batch is not None
         # The clock of the loop is the one that leases are counted by. A try begins just before its request is made.
         first, second = (request.at_s for request in transport.requests)
-        assert first + 0.9 < facts._end.earliest_s - 30 <= second
+        assert first + 0.9 < batch._end.earliest_s - 30 <= second
 
 
 async def test_a_server_that_is_starting_is_waited_for_and_says_so_if_asked() -> None:
@@ -221,7 +221,7 @@ async def test_a_clock_that_is_wrong_by_an_hour_hides_no_messages() -> None:
                 seen += 1
                 if seen == 3:
                     break
-                assert not message.facts.surely_held(1 << message.row)
+                assert not message.leased.surely_held(1 << message.row)
         assert seen == 3
     async with scripted(leased(3, lasts_s=-3600), LOST, settled(0)) as (client, _):
         batch = await client.queue("q").receive(limit=3, visibility_timeout=30)

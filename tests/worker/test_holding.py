@@ -150,9 +150,9 @@ def facts_of(count: int) -> LeasedBatch:
 
 
 def test_what_is_being_settled_is_not_lost_when_it_cannot_be_extended() -> None:
-    held, facts = HeldLeases(), facts_of(3)
-    held.take(facts, 30.0)
-    first, second = (Message(facts, row, None) for row in (0, 1))  # type: ignore[arg-type] # Nothing is settled here.
+    held, leased = HeldLeases(), facts_of(3)
+    held.take(leased, 30.0)
+    first, second = (Message(leased, row, None) for row in (0, 1))  # type: ignore[arg-type] # Nothing is settled here.
     held.settle(first)
     (lease,) = held.due(20.0, 30.0)
     assert held.extended(lease, 0b111, 0b100, 50.0) == 0b010
@@ -161,17 +161,17 @@ def test_what_is_being_settled_is_not_lost_when_it_cannot_be_extended() -> None:
 
 
 def test_a_lease_is_due_when_a_third_of_it_is_left() -> None:
-    held, facts = HeldLeases(), facts_of(2)
-    held.take(facts, 30.0)
+    held, leased = HeldLeases(), facts_of(2)
+    held.take(leased, 30.0)
     assert (held.due(19.9, 30.0), held.next_due_s(30.0)) == ([], 20.0)
     assert len(held.due(20.0, 30.0)) == 1
     for row in (0, 1):
-        held.drop(Message(facts, row, None))  # type: ignore[arg-type]
+        held.drop(Message(leased, row, None))  # type: ignore[arg-type]
     assert (list(held), held.next_due_s(30.0)) == ([], None)
 
 
 def test_a_message_is_held_until_its_lease_ends_by_our_clock() -> None:
-    held, facts = HeldLeases(), facts_of(1)
-    held.take(facts, 30.0)
-    message = Message(facts, 0, None)  # type: ignore[arg-type]
+    held, leased = HeldLeases(), facts_of(1)
+    held.take(leased, 30.0)
+    message = Message(leased, 0, None)  # type: ignore[arg-type]
     assert [held.has(message, now_s) for now_s in (29.9, 30.0)] == [True, False]

@@ -281,7 +281,7 @@ class SettlementBatcher:
         self._lanes: dict[Terms, Lane[Settlement]] = {}
 
     def add(
-        self, verb: str, held: Held, facts: LeasedBatch | None, time_ms: int | None, text: str
+        self, verb: str, held: Held, leased: LeasedBatch | None, time_ms: int | None, text: str
     ) -> "asyncio.Future[int]":
         """Settle some messages of a lease; the future gets the bits of those that were done."""
         terms = verb, time_ms, text
@@ -293,7 +293,7 @@ class SettlementBatcher:
                 _cut_settlements, partial(self._carry, terms, requests.settle_path(self._queue, verb))
             )
         future: asyncio.Future[int] = self._loop.create_future()
-        lane.add((held, facts, future), held.rows.bit_count())
+        lane.add((held, leased, future), held.rows.bit_count())
         return future
 
     async def drain(self) -> None:
@@ -316,14 +316,14 @@ class SettlementBatcher:
         if len(found) != len(held):
             raise requests.not_ours(f"{len(found)} results for {len(held)} leases")
         done = dict(zip(leases, found, strict=True))
-        for (lease, token, bits), facts, future in rows:
+        for (lease, token, bits), leased, future in rows:
             if future.done():
                 continue
             bits_done = done[lease, token] & bits
-            if facts is not None and verb == "extend":
-                facts.extended(bits_done, end_of(lease_s, asked_at_s), int((time.time() + lease_s) * 1_000))
-            elif facts is not None and call.may_have_arrived and bits_done != bits:
-                bits_done |= facts.surely_held(bits)
+            if leased is not None and verb == "extend":
+                leased.extended(bits_done, end_of(lease_s, asked_at_s), int((time.time() + lease_s) * 1_000))
+            elif leased is not None and call.may_have_arrived and bits_done != bits:
+                bits_done |= leased.surely_held(bits)
             future.set_result(bits_done)
 
 

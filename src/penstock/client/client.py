@@ -48,7 +48,7 @@ class Client:
         kafka: KafkaCredentials = ANONYMOUS,
     ) -> None:
         self._open_transport = open_transport
-        self._link = KafkaConnections(kafka)
+        self._connections = KafkaConnections(kafka)
         self._timeout_s = timeout_s
         self._pending_bytes_max = pending_bytes_max
         self._caller = Caller(open_transport, timeout_s=timeout_s)
@@ -81,7 +81,7 @@ class Client:
 
     def topic(self, name: str, *, kafka: str | None = None) -> Topic:
         """Return a handle of a topic; it need not exist. ``kafka`` is its host and port, if not the server's."""
-        return Topic(name, self._caller, self._link, kafka=kafka)
+        return Topic(name, self._caller, self._connections, kafka=kafka)
 
     async def create_topic(self, name: str, **settings: Unpack[TopicSettings]) -> TopicView:
         """Create a topic. A repeat with equal settings changes nothing."""
@@ -151,7 +151,7 @@ class Client:
         """Wait for requests on their way, then close the connections."""
         try:
             try:
-                await self._link.close()
+                await self._connections.close()
             finally:
                 await self._outbox.close()
         finally:
@@ -163,7 +163,7 @@ class Client:
             self._open_transport,
             timeout_s=self._timeout_s,
             pending_bytes_max=self._pending_bytes_max,
-            kafka=self._link.access,
+            kafka=self._connections.credentials,
         )
 
     def sync(self) -> "SyncClient":

@@ -87,7 +87,7 @@ def full_row(  # noqa: PLR0913 - what can be said about a message is many things
         raise bad_field("scheduled_at", "delay_s and scheduled_at are both there; give one of them")
     extras = Extras(
         tier=NORMAL if priority is None else tier_of(priority),
-        delay_ms=0 if delay_s is None else _delay_ms(delay_s),
+        delay_ms=0 if delay_s is None else milliseconds(delay_s, field="delay_s", seconds_max=DELAY_S_MAX),
         visible_at_ms=0 if scheduled_at is None else instant_ms(scheduled_at, field="scheduled_at"),
         group=b"" if group is None else _name(group, "group"),
         dedup_id=b"" if dedup_id is None else _name(dedup_id, "dedup_id"),
@@ -238,10 +238,6 @@ def _body(data: object) -> tuple[bytes, bool]:
         return _encode_json(data), True
     except (TypeError, ValueError, RecursionError) as error:
         raise bad_field("data", f"data of the type {type(data).__name__} cannot be written as JSON: {error}") from None
-
-
-def _delay_ms(delay_s: float) -> int:
-    return milliseconds(delay_s, field="delay_s", seconds_max=DELAY_S_MAX)
 
 
 def _name(text: str, field: str) -> bytes:

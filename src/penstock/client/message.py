@@ -168,22 +168,22 @@ class LeasedBatch:
 class Delivered:
     """A message that was received: what is known about it."""
 
-    __slots__ = ("facts", "row")
-    facts: LeasedBatch
+    __slots__ = ("leased", "row")
+    leased: LeasedBatch
     row: int
 
     @property
     def id(self) -> str:
-        return self.facts.frame.ids[self.row]
+        return self.leased.frame.ids[self.row]
 
     @property
     def queue(self) -> str:
         """The name of the queue it was received from."""
-        return self.facts.queue
+        return self.leased.queue
 
     @property
     def body(self) -> bytes:
-        return self.facts.bodies[self.row]
+        return self.leased.bodies[self.row]
 
     @property
     def text(self) -> str:
@@ -195,13 +195,13 @@ class Delivered:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        text = _cell(self.facts.frame.attributes, self.row)
+        text = _cell(self.leased.frame.attributes, self.row)
         return _read_attributes(text) if text else {}
 
     @property
     def tier(self) -> int:
         """0 is CRITICAL, 4 is BACKGROUND."""
-        return self.facts.frame.tiers[self.row]
+        return self.leased.frame.tiers[self.row]
 
     @property
     def priority(self) -> str:
@@ -210,39 +210,39 @@ class Delivered:
     @property
     def delivery_count(self) -> int:
         """How often it was delivered, this time included."""
-        return self.facts.frame.deliveries[self.row]
+        return self.leased.frame.deliveries[self.row]
 
     @property
     def sent_at(self) -> datetime:
-        return _instant(self.facts.frame.sent_at_ms[self.row])
+        return _instant(self.leased.frame.sent_at_ms[self.row])
 
     @property
     def invisible_until(self) -> datetime:
         """When the lease ends and other consumers may receive it."""
-        return _instant(self.facts.until_ms(self.row))
+        return _instant(self.leased.until_ms(self.row))
 
     @property
     def group(self) -> str | None:
-        return _cell(self.facts.frame.groups, self.row).decode(errors="replace") or None
+        return _cell(self.leased.frame.groups, self.row).decode(errors="replace") or None
 
     @property
     def last_error(self) -> str | None:
         """What its last release said."""
-        return _cell(self.facts.frame.errors, self.row).decode(errors="replace") or None
+        return _cell(self.leased.frame.errors, self.row).decode(errors="replace") or None
 
     @property
     def origin_queue(self) -> str | None:
         """Of a dead letter, and of one that came back: the queue it was first sent to, if that is still there."""
-        origins = self.facts.frame.origins
+        origins = self.leased.frame.origins
         return None if origins is None else _cell(origins[0], self.row).decode() or None
 
     @property
     def receipt(self) -> str:
-        return str(Receipt(self.facts.frame.lease, self.facts.frame.token, self.row))
+        return str(Receipt(self.leased.frame.lease, self.leased.frame.token, self.row))
 
     def held(self) -> Held:
         """This message, for settling."""
-        frame = self.facts.frame
+        frame = self.leased.frame
         return Held(frame.lease, frame.token, 1 << self.row)
 
     def __repr__(self) -> str:
@@ -254,12 +254,12 @@ class Delivered:
 class DeliveredBatch(Sequence[AnyMessage]):
     """Messages of one lease: what is known about them."""
 
-    __slots__ = ("facts",)
+    __slots__ = ("leased",)
     # None if nothing was received.
-    facts: LeasedBatch | None
+    leased: LeasedBatch | None
 
     def __len__(self) -> int:
-        return 0 if self.facts is None else len(self.facts)
+        return 0 if self.leased is None else len(self.leased)
 
     @overload
     def __getitem__(self, row: int) -> AnyMessage: ...
@@ -268,25 +268,25 @@ class DeliveredBatch(Sequence[AnyMessage]):
     def __getitem__(self, row: slice) -> list[AnyMessage]: ...
 
     def __getitem__(self, row: int | slice) -> AnyMessage | list[AnyMessage]:
-        rows, facts = range(len(self))[row], self.facts
+        rows, leased = range(len(self))[row], self.leased
         if isinstance(rows, int):
-            assert facts is not None
-            return self._message(facts, rows)
-        return [self._message(facts, each) for each in rows if facts is not None]
+            assert leased is not None
+            return self._message(leased, rows)
+        return [self._message(leased, each) for each in rows if leased is not None]
 
     def __iter__(self) -> Iterator[AnyMessage]:
-        facts, rows = self.facts, range(len(self))
-        return (self._message(facts, row) for row in rows if facts is not None)
+        leased, rows = self.leased, range(len(self))
+        return (self._message(leased, row) for row in rows if leased is not None)
 
     @property
     def bodies(self) -> Sequence[bytes]:
-        return () if self.facts is None else self.facts.bodies
+        return () if self.leased is None else self.leased.bodies
 
     @property
     def ids(self) -> Sequence[str]:
-        return () if self.facts is None else self.facts.ids()
+        return () if self.leased is None else self.leased.ids()
 
-    def _message(self, facts: LeasedBatch, row: int) -> AnyMessage:
+    def _message(self, leased: LeasedBatch, row: int) -> AnyMessage:
         raise NotImplementedError
 
 
@@ -294,7 +294,7 @@ class Settler(Protocol):
     """Settles rows of a lease and returns which of them were done; a `Queue` is one."""
 
     def settle(
-        self, verb: str, held: Held, facts: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
+        self, verb: str, held: Held, leased: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
     ) -> Awaitable[int]: ...
 
     def ack(self, what: "Delivered | str", *, connection: Connection) -> Awaitable[list[bool]]:
@@ -307,8 +307,8 @@ class Message(Delivered):
 
     __slots__ = ("_settler",)
 
-    def __init__(self, facts: LeasedBatch, row: int, settler: Settler) -> None:
-        self.facts = facts
+    def __init__(self, leased: LeasedBatch, row: int, settler: Settler) -> None:
+        self.leased = leased
         self.row = row
         self._settler = settler
 
@@ -321,22 +321,22 @@ class Message(Delivered):
         if connection is not None:
             await self._settler.ack(self, connection=connection)
             return
-        check_done(await self._settler.settle("ack", self.held(), self.facts), self)
+        check_done(await self._settler.settle("ack", self.held(), self.leased), self)
 
     async def release(self, error: str = "", *, delay_s: float | None = None) -> None:
         """Return it to the queue, delayed for ``delay_s`` or the queue's backoff."""
         time_ms = release_ms(delay_s)
-        done = await self._settler.settle("release", self.held(), self.facts, time_ms=time_ms, text=error)
+        done = await self._settler.settle("release", self.held(), self.leased, time_ms=time_ms, text=error)
         check_done(done, self)
 
     async def reject(self, error: str = "") -> None:
         """Send it to the dead-letter queue, however many deliveries are left."""
-        check_done(await self._settler.settle("reject", self.held(), self.facts, text=error), self)
+        check_done(await self._settler.settle("reject", self.held(), self.leased, text=error), self)
 
     async def extend(self, visibility_timeout: float) -> None:
         """Extend the lease to end ``visibility_timeout`` seconds from now."""
         time_ms = extend_ms(visibility_timeout)
-        check_done(await self._settler.settle("extend", self.held(), self.facts, time_ms=time_ms), self)
+        check_done(await self._settler.settle("extend", self.held(), self.leased, time_ms=time_ms), self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -355,12 +355,12 @@ class Batch(DeliveredBatch[Message]):
 
     __slots__ = ("_settler",)
 
-    def __init__(self, facts: LeasedBatch | None, settler: Settler) -> None:
-        self.facts = facts
+    def __init__(self, leased: LeasedBatch | None, settler: Settler) -> None:
+        self.leased = leased
         self._settler = settler
 
-    def _message(self, facts: LeasedBatch, row: int) -> Message:
-        return Message(facts, row, self._settler)
+    def _message(self, leased: LeasedBatch, row: int) -> Message:
+        return Message(leased, row, self._settler)
 
     async def ack(self) -> list[bool]:
         """Ack all messages in one request, and say for each whether it was done: False if its lease had ended."""
@@ -373,9 +373,9 @@ class Batch(DeliveredBatch[Message]):
         return await self._settle("extend", time_ms=extend_ms(visibility_timeout))
 
     async def _settle(self, verb: str, *, time_ms: int | None = None, text: str = "") -> list[bool]:
-        if self.facts is None:
+        if self.leased is None:
             return []
-        done = await self._settler.settle(verb, self.facts.held_all(), self.facts, time_ms=time_ms, text=text)
+        done = await self._settler.settle(verb, self.leased.held_all(), self.leased, time_ms=time_ms, text=text)
         return flags(done, len(self))
 
 

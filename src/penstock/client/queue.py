@@ -144,12 +144,12 @@ class Queue:
         self, *, limit: int | None = None, wait_s: float = 0, visibility_timeout: float | None = None
     ) -> Message | Batch | None:
         """Receive one message, or with ``limit`` a batch; wait for the first for up to ``wait_s``."""
-        facts = await self.lease(
+        leased = await self.lease(
             limit=1 if limit is None else limit, wait_s=wait_s, visibility_timeout=visibility_timeout
         )
         if limit is not None:
-            return Batch(facts, self)
-        return None if facts is None else Message(facts, 0, self)
+            return Batch(leased, self)
+        return None if leased is None else Message(leased, 0, self)
 
     async def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> LeasedBatch | None:
         """Receive messages as columns; `receive` and the worker are made of it."""
@@ -198,9 +198,9 @@ class Queue:
                     _put(ready, await fetching)
                     fetching = None
                 if ready:
-                    facts, row = ready.popleft()
-                    if not facts.has_lapsed(row):
-                        yield Message(facts, row, self)
+                    leased, row = ready.popleft()
+                    if not leased.has_lapsed(row):
+                        yield Message(leased, row, self)
         finally:
             await self._give_back(ready, fetching)
 
@@ -211,10 +211,10 @@ class Queue:
             if not fetching.cancelled() and fetching.exception() is None:
                 _put(ready, fetching.result())
         leases: dict[int, tuple[LeasedBatch, int]] = {}
-        for facts, row in ready:
-            leases[id(facts)] = facts, leases.get(id(facts), (facts, 0))[1] | 1 << row
-        for facts, rows in leases.values():
-            await self.settle("release", facts.held(rows), facts, time_ms=0)
+        for leased, row in ready:
+            leases[id(leased)] = leased, leases.get(id(leased), (leased, 0))[1] | 1 << row
+        for leased, rows in leases.values():
+            await self.settle("release", leased.held(rows), leased, time_ms=0)
 
     async def ack(self, what: What, *, connection: Connection = None) -> list[bool]:
         """Ack messages, or receipts, in one request; False for those whose lease had ended.
@@ -243,13 +243,13 @@ class Queue:
         return await self._settle_all("extend", what, time_ms=extend_ms(visibility_timeout))
 
     def settle(
-        self, verb: str, held: Held, facts: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
+        self, verb: str, held: Held, leased: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
     ) -> "asyncio.Future[int]":
         """Settle some messages of one lease, gathered with others; what all of the above are made of."""
         settlements = self._settlements
         if settlements is None:
             settlements = self._settlements = self._outbox.settlement_batcher(self.name)
-        return settlements.add(verb, held, facts, time_ms, text)
+        return settlements.add(verb, held, leased, time_ms, text)
 
     async def _settle_all(
         self,
@@ -262,13 +262,13 @@ class Queue:
         items = _listed(what)
         receipts = [self._receipt(item) for item in items]
         rows = _rows_by_lease(receipts)
-        facts: dict[tuple[int, int], LeasedBatch] = {}
+        leased: dict[tuple[int, int], LeasedBatch] = {}
         for item, (lease, token, _) in zip(items, receipts, strict=True):
             if isinstance(item, Delivered):
-                facts[lease, token] = item.facts
+                leased[lease, token] = item.leased
         done = await asyncio.gather(
             *(
-                self.settle(verb, Held(*key, mask), facts.get(key), time_ms=time_ms, text=text)
+                self.settle(verb, Held(*key, mask), leased.get(key), time_ms=time_ms, text=text)
                 for key, mask in rows.items()
             )
         )
@@ -280,7 +280,7 @@ class Queue:
             return Receipt.of(item)
         if item.queue != self.name:
             raise bad_field("messages", f"message {item.id} was received from {item.queue!r}, not from {self.name!r}")
-        return Receipt(item.facts.frame.lease, item.facts.frame.token, item.row)
+        return Receipt(item.leased.frame.lease, item.leased.frame.token, item.row)
 
     # The queue itself.
 
@@ -398,9 +398,9 @@ class Queue:
         return self._outbox.caller.perform(call)
 
 
-def _put(ready: Ready, facts: LeasedBatch | None) -> None:
-    if facts is not None:
-        ready.extend((facts, row) for row in range(len(facts)))
+def _put(ready: Ready, leased: LeasedBatch | None) -> None:
+    if leased is not None:
+        ready.extend((leased, row) for row in range(len(leased)))
 
 
 def _listed(what: What) -> list[Delivered | str]:

@@ -60,7 +60,11 @@ def ask(
     """Return the request of an operation on what ``names`` says. What is None in a ``query`` is left out."""
     path = path_of(operation, **names) if names else operation.path
     call = Call(operation.method, path, _reader(operation.answer), operation.is_repeatable, also_read=also_read)
-    said = {name: _word(value) for name, value in (query or {}).items() if value is not None}
+    said = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (query or {}).items()
+        if value is not None
+    }
     if said:
         call.path += "?" + urlencode(said)
     if body is not None:
@@ -148,10 +152,6 @@ def _checked(values: Mapping[str, Any], kind: type[msgspec.Struct]) -> msgspec.S
     except msgspec.ValidationError as error:
         rule = rule_of(str(error))
         raise bad_field(rule.field, str(rule), limit=rule.limit) from None
-
-
-def _word(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _read_sent(answer: Answer) -> Ids:

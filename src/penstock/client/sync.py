@@ -122,9 +122,9 @@ def _method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         found = self._runner.run(getattr(asynchronous, name)(*arguments, **keywords))
         kind = type(found)
         if kind is Message:
-            return SyncMessage(found.facts, found.row, self)
+            return SyncMessage(found.leased, found.row, self)
         if kind is Batch:
-            return SyncBatch(found.facts, self)
+            return SyncBatch(found.leased, self)
         return self if found is asynchronous else found
 
     return method
@@ -137,7 +137,7 @@ def _iterator(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         run = self._runner.run
         try:
             while (found := run(_next(items))) is not None:
-                yield SyncMessage(found.facts, found.row, self) if type(found) is Message else found
+                yield SyncMessage(found.leased, found.row, self) if type(found) is Message else found
         finally:
             with suppress(ClientClosed):
                 run(items.aclose())
@@ -155,8 +155,8 @@ class SyncMessage(Delivered):
 
     __slots__ = ("_queue",)
 
-    def __init__(self, facts: LeasedBatch, row: int, queue: "SyncQueue") -> None:
-        self.facts = facts
+    def __init__(self, leased: LeasedBatch, row: int, queue: "SyncQueue") -> None:
+        self.leased = leased
         self.row = row
         self._queue = queue
 
@@ -165,7 +165,7 @@ class SyncMessage(Delivered):
         return self._queue._runner
 
     def _asynchronous(self) -> Message:
-        return Message(self.facts, self.row, self._queue._asynchronous())
+        return Message(self.leased, self.row, self._queue._asynchronous())
 
 
 @_mirrors(Batch)
@@ -174,8 +174,8 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
 
     __slots__ = ("_queue",)
 
-    def __init__(self, facts: LeasedBatch | None, queue: "SyncQueue") -> None:
-        self.facts = facts
+    def __init__(self, leased: LeasedBatch | None, queue: "SyncQueue") -> None:
+        self.leased = leased
         self._queue = queue
 
     @property
@@ -183,10 +183,10 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
         return self._queue._runner
 
     def _asynchronous(self) -> Batch:
-        return Batch(self.facts, self._queue._asynchronous())
+        return Batch(self.leased, self._queue._asynchronous())
 
-    def _message(self, facts: LeasedBatch, row: int) -> SyncMessage:
-        return SyncMessage(facts, row, self._queue)
+    def _message(self, leased: LeasedBatch, row: int) -> SyncMessage:
+        return SyncMessage(leased, row, self._queue)
 
 
 @_mirrors(Queue)

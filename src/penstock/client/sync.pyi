@@ -29,7 +29,7 @@ from penstock.wire.topics import GroupRow, GroupView, ProducedRecord, RecordPage
 class SyncMessage(Delivered):
     """A received message. `with message:` acks it, or releases it on an exception."""
 
-    def __init__(self, facts: LeasedBatch, row: int, queue: SyncQueue) -> None: ...
+    def __init__(self, leased: LeasedBatch, row: int, queue: SyncQueue) -> None: ...
     def ack(self, *, connection: Connection = None) -> None:
         """Settle the message. Raises `StaleReceipt` if the lease has ended.
 
@@ -53,7 +53,7 @@ class SyncMessage(Delivered):
 class SyncBatch(DeliveredBatch[SyncMessage]):
     """Messages of one lease; each is made when it is looked at."""
 
-    def __init__(self, facts: LeasedBatch | None, queue: SyncQueue) -> None: ...
+    def __init__(self, leased: LeasedBatch | None, queue: SyncQueue) -> None: ...
     def ack(self) -> list[bool]:
         """Ack all messages in one request, and say for each whether it was done: False if its lease had ended."""
 

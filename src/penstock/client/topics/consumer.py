@@ -59,9 +59,9 @@ class RetryPolicy:
 class Loop:
     """Ask it for one record after the other; close it in the end."""
 
-    def __init__(self, source: Source, patience: RetryPolicy, bury: Callable[[Record], Awaitable[None]]) -> None:
+    def __init__(self, source: Source, retry_policy: RetryPolicy, bury: Callable[[Record], Awaitable[None]]) -> None:
         self._source = source
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._bury = bury
         self._fetched: deque[tuple[TopicPartition, Any]] = deque()
         # What was handed out last, with what the library calls it.
@@ -115,8 +115,8 @@ class Loop:
             return None
         partition, row, record = self._at_hand
         if record.error is not None:
-            if record.attempt < self._patience.attempts:
-                await asyncio.sleep(self._patience.rest_after(record.attempt))
+            if record.attempt < self._retry_policy.attempts:
+                await asyncio.sleep(self._retry_policy.rest_after(record.attempt))
                 # It may have gone to another member meanwhile.
                 return self._hand_out(partition, row, attempt=record.attempt + 1) if self._has(record) else None
             await self._bury(record)

@@ -59,8 +59,8 @@ def library() -> Any:
 class KafkaConnections:
     """What the topics of one client share."""
 
-    def __init__(self, access: KafkaCredentials) -> None:
-        self.access = access
+    def __init__(self, credentials: KafkaCredentials) -> None:
+        self.credentials = credentials
         self._producers: dict[str, Any] = {}
         self._starting = asyncio.Lock()
         self._open: set[Callable[[], Any]] = set()
@@ -77,7 +77,7 @@ class KafkaConnections:
             self.check_open()
             found = self._producers.get(server)
             if found is None:
-                options = self.access.options()
+                options = self.credentials.options()
                 found = library().AIOKafkaProducer(
                     bootstrap_servers=server, enable_idempotence=True, linger_ms=2, **options
                 )

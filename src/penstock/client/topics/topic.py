@@ -37,12 +37,14 @@ class Performer(Protocol):
 class Topic:
     """A handle of a topic. To make one sends no request."""
 
-    __slots__ = ("name", "_caller", "_link", "_server")
+    __slots__ = ("name", "_caller", "_connections", "_server")
 
-    def __init__(self, name: str, caller: Performer, link: KafkaConnections, *, kafka: str | None = None) -> None:
+    def __init__(
+        self, name: str, caller: Performer, connections: KafkaConnections, *, kafka: str | None = None
+    ) -> None:
         self.name = name
         self._caller = caller
-        self._link = link
+        self._connections = connections
         self._server = kafka
 
     def __repr__(self) -> str:
@@ -61,7 +63,8 @@ class Topic:
         Bytes stay as they are, text is UTF-8, anything else JSON. A key chooses the
         partition, as all of Kafka's clients do it, and so keeps its records in order.
         """
-        (place,) = await self._produce([(body_of(value), key)], _headers(headers), partition)
+        pairs = tuple((name, body_of(value) or b"") for name, value in (headers or {}).items())
+        (place,) = await self._produce([(body_of(value), key)], pairs, partition)
         return place
 
     async def produce_many(self, values: Iterable[object], *, key: str | bytes | None = None) -> list[Place]:
@@ -122,36 +125,38 @@ class Topic:
 
     async def bury(self, record: Record, into: str, group: str) -> None:
         """Write a record to the dead-letter topic; durable on return."""
-        if into not in self._link.made:
-            await self._make(into)
-            self._link.made.add(into)
-        dead = Topic(into, self._caller, self._link, kafka=await self.server())
+        if into not in self._connections.made:
+            # It may exist with other settings, or be one that the key may not create.
+            with suppress(TopicExists, Forbidden, NotFound):
+                await self._caller.perform(ask(api.CREATE_TOPIC, body={"topic_name": into}))
+            self._connections.made.add(into)
+        dead = Topic(into, self._caller, self._connections, kafka=await self.server())
         headers = dead_letter_headers(record, group=group)
         await dead._produce([(record.value, record.key)], headers, None)
 
     async def open_loop(self, group: str, *, from_start: bool, options: dict[str, Any]) -> Any:
         """Return a consumer of the library that is not started."""
         server = await self.server()
-        self._link.check_open()
+        self._connections.check_open()
         settings = {"auto_offset_reset": "earliest" if from_start else "latest", **options}
         return library().AIOKafkaConsumer(
             bootstrap_servers=server,
             group_id=group,
             enable_auto_commit=False,
             **settings,
-            **self._link.access.options(),
+            **self._connections.credentials.options(),
         )
 
     @property
-    def link(self) -> KafkaConnections:
-        return self._link
+    def connections(self) -> KafkaConnections:
+        return self._connections
 
     async def _produce(
         self, rows: list[tuple[bytes | None, str | bytes | None]], headers: Headers, partition: int | None
     ) -> list[Place]:
         if any(value is None and key is None for value, key in rows):
             raise bad_field("value", "a record has a value or a key; one with a key alone says that the key is gone")
-        producer = await self._link.producer(await self.server())
+        producer = await self._connections.producer(await self.server())
         with kafka_errors():
             sent = [
                 await producer.send(self.name, value, key=body_of(key), partition=partition, headers=list(headers))
@@ -159,11 +164,6 @@ class Topic:
             ]
             found = await asyncio.gather(*sent)
         return [Place(each.partition, each.offset) for each in found]
-
-    async def _make(self, name: str) -> None:
-        """Make sure that a topic exists. It may exist with other settings, or be one that the key may not create."""
-        with suppress(TopicExists, Forbidden, NotFound):
-            await self._caller.perform(ask(api.CREATE_TOPIC, body={"topic_name": name}))
 
 
 class Consumption:
@@ -177,14 +177,14 @@ class Consumption:
         self,
         topic: Topic,
         group: str,
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
         dead_letters: str | None,
         from_start: bool,
         options: dict[str, Any],
     ) -> None:
         self._topic = topic
         self._group = group
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._dead_letters = dead_letters or topic.name + DEAD_LETTERS
         self._from_start = from_start
         self._options = options
@@ -209,20 +209,20 @@ class Consumption:
 
     async def aclose(self) -> None:
         """Commit what was processed, and leave the group."""
-        self._topic.link.discard(self.aclose)
+        self._topic.connections.discard(self.aclose)
         if self._loop is not None:
             await self._loop.aclose()
 
     async def _begin(self) -> Loop:
-        topic, link = self._topic, self._topic.link
+        topic, connections = self._topic, self._topic.connections
         source = await topic.open_loop(self._group, from_start=self._from_start, options=self._options)
 
         async def bury(record: Record) -> None:
             await topic.bury(record, self._dead_letters, self._group)
 
-        loop = Loop(source, self._patience, bury)
+        loop = Loop(source, self._retry_policy, bury)
         source.subscribe([topic.name], listener=_listener(loop))
-        link.add(self.aclose)
+        connections.add(self.aclose)
         return loop
 
 
@@ -246,7 +246,3 @@ def _new_record(value: bytes | None, key: str | None, partition: int | None) -> 
     except UnicodeDecodeError:
         record["value_base64"] = b64encode(value or b"").decode()
     return record
-
-
-def _headers(headers: Mapping[str, str | bytes] | None) -> Headers:
-    return tuple((name, body_of(value) or b"") for name, value in (headers or {}).items())

@@ -1,9 +1,8 @@
 """Workers: functions that are called with the messages of queues.
 
     worker ──► consumer, one for each queue ──► attempt: middleware, time limit, thread, `idempotency`
-                  │        │
-                  │        └──► held: leases, extended by themselves
-                  └──► prefetch: how many to have in hand
+                  │
+                  └──► leases: those in hand, extended by themselves, and how many to have
 
 Start reading at `worker.py`, then `consumer.py`.
 """

@@ -230,23 +230,23 @@ class Attempts:
             return await self._perform(work.message)
         try:
             key = self._settings.key_of(work.message)
-            standing = await self._settings.idempotency.begin(key, claim_s)
+            claim = await self._settings.idempotency.begin(key, claim_s)
         except Exception as error:
             # Without the store it is not known whether the work is done; so not now.
             return self._failure(work.message, error)
-        if standing is ClaimResult.DONE:
+        if claim is ClaimResult.DONE:
             return DUPLICATE
-        if standing is ClaimResult.TAKEN:
+        if claim is ClaimResult.TAKEN:
             # The worker that has it ends soon, or loses its claim.
             return AttemptResult(Outcome.RETURNED, "release", release_ms(claim_s), "another worker has it")
         work.key = key
         is_good = False
         try:
-            ending = await self._perform(work.message)
-            is_good = ending.is_good
+            result = await self._perform(work.message)
+            is_good = result.is_good
         finally:
             await self._remember(work, is_good=is_good)
-        return ending
+        return result
 
     def close(self) -> None:
         if self._threads is not None:

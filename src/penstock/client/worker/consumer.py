@@ -186,25 +186,25 @@ class Consumer:
         since, is_idle = self._shutdown.happened, not self._open and not self._ready
         wait_s = 0.0 if self._shutdown.is_until_idle else self._settings.wait_s
         began_s = self._leased_at_s = self._loop.time()
-        facts = await self._persist(
+        leased = await self._persist(
             lambda: self._queue.lease(limit=wanted, wait_s=wait_s, visibility_timeout=self._lease_s)
         )
         ended_s = self._loop.time()
-        if facts is not None:
-            self._prefetch.fetched(ended_s - began_s, is_whole=len(facts) == wanted)
-            self._take(facts, ended_s)
+        if leased is not None:
+            self._prefetch.fetched(ended_s - began_s, is_whole=len(leased) == wanted)
+            self._take(leased, ended_s)
         elif self._shutdown.is_until_idle:
             if is_idle:
                 self._shutdown.found_nothing(self._settings.queue, since)
             await asyncio.sleep(IDLE_POLL_S)
 
-    def _take(self, facts: LeasedBatch, now_s: float) -> None:
-        self._held.take(facts, now_s + self._lease_s)
-        self._stats.received += len(facts)
+    def _take(self, leased: LeasedBatch, now_s: float) -> None:
+        self._held.take(leased, now_s + self._lease_s)
+        self._stats.received += len(leased)
         self._shutdown.happened += 1
         chains: dict[str, list[Message]] = {}
-        for row in range(len(facts)):
-            message = Message(facts, row, self._queue)
+        for row in range(len(leased)):
+            message = Message(leased, row, self._queue)
             group = message.group if self._is_ordered else None
             if group is None:
                 self._ready.append([message])
@@ -279,9 +279,9 @@ class Consumer:
         try:
             while left and not self._shutdown.begun.is_set() and self._held.has(left[0], self._loop.time()):
                 message = left.popleft()
-                ending = await self._attempt(message)
-                self._settle(message, ending)
-                if not ending.is_good:
+                result = await self._attempt(message)
+                self._settle(message, result)
+                if not result.is_good:
                     break
                 if left:
                     # Work that never waits must not keep others from their turn, nor the worker from stopping.
@@ -312,39 +312,39 @@ class Consumer:
         for message in messages:
             self._settle(message, RETURNED)
 
-    def _settle(self, message: Message, ending: AttemptResult) -> None:
-        """Let an ending begin its way. A task that waits for it would cost more than all else that is done for it."""
+    def _settle(self, message: Message, result: AttemptResult) -> None:
+        """Begin to settle a message. A task that waits for the answer would cost more than the rest of the work."""
         if not self._held.has(message, float("-inf")):
             return
-        if ending.is_settled:
-            self._stats.count(ending.outcome.value)
+        if result.is_settled:
+            self._stats.count(result.outcome.value)
             self._held.drop(message)
             return
         self._held.settle(message)
         try:
             future = self._queue.settle(
-                ending.verb, message.held(), message.facts, time_ms=ending.time_ms, text=ending.text
+                result.verb, message.held(), message.leased, time_ms=result.time_ms, text=result.text
             )
         except PenstockError as error:
             # The client was closed under it.
-            self._failed(message, ending, error)
+            self._failed(message, result, error)
             return
         self._open.add(future)
-        future.add_done_callback(partial(self._settled, message, ending))
+        future.add_done_callback(partial(self._settled, message, result))
 
-    def _settled(self, message: Message, ending: AttemptResult, future: "asyncio.Future[int]") -> None:
+    def _settled(self, message: Message, result: AttemptResult, future: "asyncio.Future[int]") -> None:
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            self._failed(message, ending, error)
+            self._failed(message, result, error)
         elif not future.cancelled() and future.result():
-            self._stats.count(ending.outcome.value)
+            self._stats.count(result.outcome.value)
         elif not future.cancelled():
             self._lose(message)
         self._held.drop(message)
         self._ended(future)
 
-    def _failed(self, message: Message, ending: AttemptResult, error: BaseException) -> None:
-        fields = {"queue": message.queue, "id": message.id, "verb": ending.verb, "error": describe(error)}
+    def _failed(self, message: Message, result: AttemptResult, error: BaseException) -> None:
+        fields = {"queue": message.queue, "id": message.id, "verb": result.verb, "error": describe(error)}
         log_event(SETTLING_FAILED, logging.WARNING, **fields)
         self._held.drop(message)
 
@@ -368,7 +368,7 @@ class Consumer:
             return
         try:
             done = await self._queue.settle(
-                "extend", lease.facts.held(asked), lease.facts, time_ms=round(self._lease_s * 1_000)
+                "extend", lease.leased.held(asked), lease.leased, time_ms=round(self._lease_s * 1_000)
             )
         except PenstockError as error:
             # The lease may still hold: a server that was restarted begins leases again.
@@ -378,7 +378,7 @@ class Consumer:
         lost = self._held.extended(lease, asked, done, until_s)
         for row in range(lost.bit_length()):
             if lost >> row & 1:
-                self._lose(Message(lease.facts, row, self._queue))
+                self._lose(Message(lease.leased, row, self._queue))
 
     async def _extend_claims(self) -> None:
         """Work that runs keeps its claim, also after its lease was lost, so that no worker begins it a second time."""
@@ -398,10 +398,10 @@ class Consumer:
         log_event(LEASE_LOST, logging.WARNING, queue=message.queue, id=message.id)
         if self._settings.cancel_on_lost_lease and self._settings.is_asynchronous:
             for work in self._works:
-                if work.message.facts is message.facts and work.message.row == message.row:
+                if work.message.leased is message.leased and work.message.row == message.row:
                     work.cancel()
 
-    # AttemptResult.
+    # The end.
 
     async def _end(self, fetching: "asyncio.Task[None]", beating: "asyncio.Task[None]") -> None:
         self._room.set()

@@ -22,11 +22,11 @@ from penstock.contract.limits import REQUEST_MESSAGES_MAX
 class HeldLease:
     """One lease. Bit i stands for message i, as in its receipts."""
 
-    __slots__ = ("facts", "rows", "settling", "until_s")
+    __slots__ = ("leased", "rows", "settling", "until_s")
 
-    def __init__(self, facts: LeasedBatch, until_s: float) -> None:
-        self.facts = facts
-        self.rows = (1 << len(facts)) - 1
+    def __init__(self, leased: LeasedBatch, until_s: float) -> None:
+        self.leased = leased
+        self.rows = (1 << len(leased)) - 1
         # Those whose ack or release is on its way; part of ``rows``.
         self.settling = 0
         self.until_s = until_s
@@ -41,28 +41,28 @@ class HeldLeases:
     def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
 
-    def take(self, facts: LeasedBatch, until_s: float) -> None:
-        self._leases[id(facts)] = HeldLease(facts, until_s)
+    def take(self, leased: LeasedBatch, until_s: float) -> None:
+        self._leases[id(leased)] = HeldLease(leased, until_s)
 
     def has(self, message: Message, now_s: float) -> bool:
         """Whether a message is ours, for all we know."""
-        lease = self._leases.get(id(message.facts))
+        lease = self._leases.get(id(message.leased))
         return lease is not None and bool(lease.rows >> message.row & 1) and now_s < lease.until_s
 
     def settle(self, message: Message) -> None:
         """Its ack or release begins its way."""
-        lease = self._leases.get(id(message.facts))
+        lease = self._leases.get(id(message.leased))
         if lease is not None:
             lease.settling |= 1 << message.row & lease.rows
 
     def drop(self, message: Message) -> None:
         """It is not ours any more."""
-        lease = self._leases.get(id(message.facts))
+        lease = self._leases.get(id(message.leased))
         if lease is not None:
             lease.rows &= ~(1 << message.row)
             lease.settling &= lease.rows
             if not lease.rows:
-                del self._leases[id(message.facts)]
+                del self._leases[id(message.leased)]
 
     def due(self, now_s: float, lease_s: float) -> list[HeldLease]:
         """Those of which a third or less is left."""

@@ -81,7 +81,10 @@ def judge(retry: Retry, error: BaseException, attempt: int, roll: float | None =
         return Verdict(delay_s=_bounded(error.delay_s))
     for kind in type(error).__mro__:
         if kind in retry.by:
-            return _by_rule(retry.by[kind], attempt)
+            rule = retry.by[kind]
+            if isinstance(rule, type):
+                return Verdict(is_rejected=True)
+            return Verdict(delay_s=_bounded(rule(attempt) if callable(rule) else rule))
     if retry.min_backoff_s is None:
         return Verdict()
     delay_s = min(retry.max_backoff_s, retry.min_backoff_s * 2.0 ** min(attempt - 1, _DOUBLINGS_MAX))
@@ -95,12 +98,6 @@ def as_retry(said: "Retry | Mapping[type[BaseException], Rule] | None") -> Retry
     if said is None:
         return Retry()
     return said if isinstance(said, Retry) else Retry(by=said)
-
-
-def _by_rule(rule: Rule, attempt: int) -> Verdict:
-    if isinstance(rule, type):
-        return Verdict(is_rejected=True)
-    return Verdict(delay_s=_bounded(rule(attempt) if callable(rule) else rule))
 
 
 def _bounded(delay_s: float) -> float:
