@@ -16,87 +16,90 @@ class TierSettings(TypedDict, total=False):
 
     # `weighted` shares by weights; `strict` serves a priority only when all above it are empty. Default `weighted`.
     mode: Literal["strict", "weighted"]
-    # How priorities share while all have messages. Ratios count: 8:4:2:1:0.5 is 16:8:4:2:1. Default 16, 8, 4, 2, 1.
+    # How priorities share while all have messages. Only ratios matter: 8:4:2:1:0.5 equals 16:8:4:2:1. Default 16,
+    # 8, 4, 2, 1.
     weights: list[float]
-    # How long a message waits before it moves up by one priority; 0 never. The first has no effect. Default 0, 0,
-    # 0, 1800, 3600.
+    # How long a message waits before it moves up by one priority; 0 is never. The first number has no effect.
+    # Default 0, 0, 0, 1800, 3600.
     aging_s: list[float]
-    # Of `queue_size`, what messages of a priority leave free for the others. With 0 for all, every priority may
-    # fill the queue. Default 0, 0, 0, 0, 0.
+    # The part of `queue_size` that messages of a priority leave free for the others. With 0 for all, every priority
+    # may fill the queue. Default 0, 0, 0, 0, 0.
     reserve_percent: list[int]
 
 
 class RetrySettings(TypedDict, total=False):
-    """How long a released message rests: between 0 and base · 2^(deliveries − 1), at most cap."""
+    """The delay of a released message: up to min_backoff_s · 2^(deliveries − 1), at most max_backoff_s."""
 
-    # How long a message rests at most if it is released without a delay after its first delivery; each further
+    # The longest delay after the first delivery of a message that is released without a delay. Each further
     # delivery doubles it. Default 1.
     min_backoff_s: float
-    # What that doubling never exceeds. Default 900.
+    # The upper limit of the doubled delay. Default 900.
     max_backoff_s: float
-    # Whether the rest is drawn between 0 and that, so that messages of one outage do not come back as a herd.
-    # Without it a message rests for the whole of it. Default true.
+    # Choose the delay at random between 0 and the computed one, so that the messages of one outage do not all
+    # return at once. Otherwise use the computed delay. Default true.
     jitter: bool
 
 
 class TenantSettings(TypedDict, total=False):
-    """When a group of a queue that is not FIFO is noisy: then it is served only while no quiet group has messages."""
+    """When a group of a standard queue is noisy: it is then served only while no quiet group has messages."""
 
-    # Of all messages in flight, more than this share is noisy; 100 never is. Default 10.
+    # A group with more than this share of all messages in flight is noisy; 100 turns this off. Default 10.
     noisy_percent: int
-    # With fewer messages in flight a group is not noisy by its share of them. Default 30.
+    # A group with fewer messages in flight is never noisy by its share of them. Default 30.
     noisy_in_flight: int
-    # Of the time for which consumers lately held messages of groups, more than this share is noisy, however few are
-    # in flight; 100 never is. Default 10.
+    # A group that used more than this share of the recent time of consumers is noisy, however few of its messages
+    # are in flight; 100 turns this off. Default 10.
     noisy_time_percent: int
 
 
 class QueueSettings(TypedDict, total=False):
     """What can be set for a queue. What is left out keeps its value, or has its default in a new queue."""
 
-    # How many messages it holds, in flight and delayed too, until sends are refused; 0 is no bound. Default 0.
+    # The most messages in the queue, in flight and delayed ones included. Beyond it sends are refused; 0 is no
+    # limit. Default 0.
     queue_size: int
-    # How long a received message is hidden from others, if the request does not say. In seconds. Default 30.
+    # How long a received message is hidden from other consumers, unless the request says otherwise. In seconds.
+    # Default 30.
     visibility_timeout: float
-    # Deliveries before a message goes to the dead letters, if it has no limit of its own; 0 never, whatever limits
-    # the messages have. Default 5.
+    # Deliveries before a message moves to the dead-letter queue, unless the message has a limit of its own; 0 is
+    # never, even for messages with a limit. Default 5.
     max_deliveries: int
-    # From which delivery on a message whose lease ends goes behind the others of its priority, not back to its
-    # place; 0 never. Not for FIFO. Default 0.
+    # After this many deliveries, a message whose lease expires returns behind the others of its priority instead of
+    # to its place; 0 is never. Not for FIFO queues. Default 0.
     demote_after_deliveries: int
-    # The queue for dead letters. By default the name of this one with `.dead` after it.
+    # The name of its dead-letter queue; by default its own name with `.dead`.
     dead_letter_queue: str | None
-    # How long a message that is not in flight is kept, from when it came to this queue; 0 keeps it until it is
-    # settled. Default 0.
+    # How long the queue keeps a message that is not in flight, from its arrival; 0 keeps it until it is settled.
+    # Default 0.
     retention_s: float
-    # How long before a new message can be received, if it has no time of its own. Default 0.
+    # How long a new message is delayed, unless it has a time of its own. Default 0.
     delay_s: float
-    # Whether groups are kept in order, one consumer at a time; otherwise groups only share fairly. It cannot be
+    # Deliver each group in order, to one consumer at a time; otherwise groups only share fairly. It cannot be
     # changed later. Default false.
     fifo: bool
-    # How long a `dedup_id` keeps a second message away: `live` until the first is settled; `window` for a time from
-    # the first send; `content` as `window`, with an id made from the body where there is none. Default `live`.
+    # How long a `dedup_id` suppresses a second message: `live` until the first is settled; `window` for a time
+    # after the first send; `content` as `window`, with an id from the body if there is none. Default `live`.
     dedup: Literal["content", "live", "window"]
-    # How long the window is. Given without `dedup`, it chooses `window`. Default 300.
+    # The length of the window. Without `dedup` it selects `window`. Default 300.
     dedup_window_s: float
     tiers: TierSettings
     retry: RetrySettings
     tenants: TenantSettings
-    # The largest body. A send with a larger one is refused as a whole. Default 1048576.
+    # The largest body. A send that has a larger one is refused as a whole. Default 1048576.
     max_message_bytes: int
-    # How many dead letters of this queue call an operator; 0 for never. The alert rules for Prometheus compare it
-    # with how many there are. Default 1.
+    # How many dead letters of this queue raise an alert; 0 is never. The alert rules for Prometheus compare it with
+    # their count. Default 1.
     alert_dead_letters: int
-    # What is kept of a message when it is settled: nothing, its times and outcome, or its body too. Default
+    # What the history keeps of a settled message: nothing, its times and outcome, or its body as well. Default
     # `facts`.
     history: Literal["facts", "full", "off"]
-    # Whether deliveries stop. Sends go on, and what is in flight may be acked, released and extended. Default
+    # Stop deliveries. Sends continue, and messages in flight can still be acked, released and extended. Default
     # false.
     paused: bool
 
 
 class TopicSettings(TypedDict, total=False):
-    """What can be set for a topic. What is left out keeps its value, or has its default in a new topic."""
+    """Settings of a topic. Fields that are left out keep their value, or have their default in a new topic."""
 
     # How many parts it has; there can be more later, never fewer. Default 1.
     partitions: int
@@ -113,17 +116,17 @@ class TopicSettings(TypedDict, total=False):
 
 
 class MessageFilter(TypedDict, total=False):
-    """Which messages are meant: those that fit all that is said."""
+    """Messages that match all fields of the filter."""
 
-    # Where a message is: can be received, rests until its time, is received, has had all its deliveries and is
-    # stuck until the dead-letter queue has room, or is on its way to another queue.
+    # `ready` can be received; `delayed` waits until its time; `in_flight` is held by a consumer; `stuck` has no
+    # deliveries left and waits for room in the dead-letter queue; `moving` moves to another queue.
     state: State
     # CRITICAL, HIGH, NORMAL (the default), LOW or BACKGROUND, or a number from 0 to 4.
     priority: Priority
     group: str
-    # Is in the body.
+    # Messages whose body contains this text.
     text: str
-    # Is in the last error.
+    # Messages whose last error contains this text.
     error: str
-    # Was first sent to this queue.
+    # Messages that were first sent to this queue.
     origin_queue: str

@@ -99,9 +99,8 @@ class Setting:
 # What belongs together in REST, and stands in an object of its own.
 PARTS = {
     "tiers": "How the five priorities share a queue. A list has one number for each, CRITICAL first.",
-    "retry": "How long a released message rests: between 0 and base · 2^(deliveries − 1), at most cap.",
-    "tenants": "When a group of a queue that is not FIFO is noisy: then it is served only while no quiet group has "
-    "messages.",
+    "retry": "The delay of a released message: up to min_backoff_s · 2^(deliveries − 1), at most max_backoff_s.",
+    "tenants": "When a group of a standard queue is noisy: it is then served only while no quiet group has messages.",
 }
 
 
@@ -115,7 +114,8 @@ class QueueSettings:
             said="queue_size",
             most=2**40,
             unit="messages",
-            help="How many messages it holds, in flight and delayed too, until sends are refused; 0 is no bound.",
+            help="The most messages in the queue, in flight and delayed ones included. Beyond it sends are refused; 0 "
+            "is no limit.",
         ),
     ] = 0
     lease_ms: Annotated[
@@ -125,7 +125,7 @@ class QueueSettings:
             least=1,
             most=LEASE_MS_MAX,
             unit="ms",
-            help="How long a received message is hidden from others, if the request does not say.",
+            help="How long a received message is hidden from other consumers, unless the request says otherwise.",
         ),
     ] = 30 * SECOND_MS
     deliveries_max: Annotated[
@@ -134,8 +134,8 @@ class QueueSettings:
             said="max_deliveries",
             most=DELIVERIES_MAX,
             unit="deliveries",
-            help="Deliveries before a message goes to the dead letters, if it has no limit of its own; 0 never, "
-            "whatever limits the messages have.",
+            help="Deliveries before a message moves to the dead-letter queue, unless the message has a limit of its "
+            "own; 0 is never, even for messages with a limit.",
         ),
     ] = 5
     back_after_deliveries: Annotated[
@@ -144,15 +144,15 @@ class QueueSettings:
             said="demote_after_deliveries",
             most=DELIVERIES_MAX,
             unit="deliveries",
-            help="From which delivery on a message whose lease ends goes behind the others of its priority, not back "
-            "to its place; 0 never. Not for FIFO.",
+            help="After this many deliveries, a message whose lease expires returns behind the others of its priority "
+            "instead of to its place; 0 is never. Not for FIFO queues.",
         ),
     ] = 0
     dead_letters: Annotated[
         str,
         Setting(
             said="dead_letter_queue",
-            help="The queue for dead letters. By default the name of this one with `.dead` after it.",
+            help="The name of its dead-letter queue; by default its own name with `.dead`.",
         ),
     ] = ""
     retention_ms: Annotated[
@@ -161,8 +161,8 @@ class QueueSettings:
             said="retention_s",
             most=RETENTION_MS_MAX,
             unit="ms",
-            help="How long a message that is not in flight is kept, from when it came to this queue; 0 keeps it until "
-            "it is settled.",
+            help="How long the queue keeps a message that is not in flight, from its arrival; 0 keeps it until it is "
+            "settled.",
         ),
     ] = 0
     delay_ms: Annotated[
@@ -171,7 +171,7 @@ class QueueSettings:
             said="delay_s",
             most=DURATION_MS_MAX,
             unit="ms",
-            help="How long before a new message can be received, if it has no time of its own.",
+            help="How long a new message is delayed, unless it has a time of its own.",
         ),
     ] = 0
     is_fifo: Annotated[
@@ -179,7 +179,7 @@ class QueueSettings:
         Setting(
             said="fifo",
             who=Who.CREATOR,
-            help="Whether groups are kept in order, one consumer at a time; otherwise groups only share fairly. It "
+            help="Deliver each group in order, to one consumer at a time; otherwise groups only share fairly. It "
             "cannot be changed later.",
         ),
     ] = False
@@ -187,8 +187,8 @@ class QueueSettings:
         bool,
         Setting(
             who=Who.FRONT_END,
-            help="Whether a group of a FIFO queue is served again as soon as its first message is visible, although "
-            "later ones are still leased, as AWS has it; otherwise it waits for all of them. It cannot be changed.",
+            help="Deliver a group of a FIFO queue again as soon as its first message is visible, even if later ones "
+            "are still leased, as AWS does; otherwise it waits for all of them. It cannot be changed later.",
         ),
     ] = False
     dedup_scope: Annotated[
@@ -196,8 +196,8 @@ class QueueSettings:
         Setting(
             said="dedup",
             words=tuple(scope.value for scope in DedupScope),
-            help="How long a `dedup_id` keeps a second message away: `live` until the first is settled; `window` for a "
-            "time from the first send; `content` as `window`, with an id made from the body where there is none.",
+            help="How long a `dedup_id` suppresses a second message: `live` until the first is settled; `window` for a "
+            "time after the first send; `content` as `window`, with an id from the body if there is none.",
         ),
     ] = DedupScope.LIVE
     dedup_window_ms: Annotated[
@@ -207,7 +207,7 @@ class QueueSettings:
             least=1,
             most=DURATION_MS_MAX,
             unit="ms",
-            help="How long the window is. Given without `dedup`, it chooses `window`.",
+            help="The length of the window. Without `dedup` it selects `window`.",
         ),
     ] = 5 * MINUTE_MS
     is_strict: Annotated[
@@ -225,7 +225,7 @@ class QueueSettings:
             least=1,
             most=WEIGHT_MAX,
             is_ratio=True,
-            help="How priorities share while all have messages. Ratios count: 8:4:2:1:0.5 is 16:8:4:2:1.",
+            help="How priorities share while all have messages. Only ratios matter: 8:4:2:1:0.5 equals 16:8:4:2:1.",
         ),
     ] = (16, 8, 4, 2, 1)
     aging_ms: Annotated[
@@ -234,7 +234,8 @@ class QueueSettings:
             said="tiers.aging_s",
             most=DURATION_MS_MAX,
             unit="ms",
-            help="How long a message waits before it moves up by one priority; 0 never. The first has no effect.",
+            help="How long a message waits before it moves up by one priority; 0 is never. The first number has no "
+            "effect.",
         ),
     ] = (0, 0, 0, 30 * MINUTE_MS, 60 * MINUTE_MS)
     reserve_percent: Annotated[
@@ -243,8 +244,8 @@ class QueueSettings:
             said="tiers.reserve_percent",
             most=99,
             unit="percent",
-            help="Of `queue_size`, what messages of a priority leave free for the others. With 0 for all, every "
-            "priority may fill the queue.",
+            help="The part of `queue_size` that messages of a priority leave free for the others. With 0 for all, "
+            "every priority may fill the queue.",
         ),
     ] = (0, 0, 0, 0, 0)
     backoff_ms_base: Annotated[
@@ -253,20 +254,22 @@ class QueueSettings:
             said="retry.min_backoff_s",
             most=DURATION_MS_MAX,
             unit="ms",
-            help="How long a message rests at most if it is released without a delay after its first delivery; each "
+            help="The longest delay after the first delivery of a message that is released without a delay. Each "
             "further delivery doubles it.",
         ),
     ] = SECOND_MS
     backoff_ms_max: Annotated[
         int,
-        Setting(said="retry.max_backoff_s", most=DURATION_MS_MAX, unit="ms", help="What that doubling never exceeds."),
+        Setting(
+            said="retry.max_backoff_s", most=DURATION_MS_MAX, unit="ms", help="The upper limit of the doubled delay."
+        ),
     ] = 15 * MINUTE_MS
     has_jitter: Annotated[
         bool,
         Setting(
             said="retry.jitter",
-            help="Whether the rest is drawn between 0 and that, so that messages of one outage do not come back as a "
-            "herd. Without it a message rests for the whole of it.",
+            help="Choose the delay at random between 0 and the computed one, so that the messages of one outage do not "
+            "all return at once. Otherwise use the computed delay.",
         ),
     ] = True
     noisy_percent: Annotated[
@@ -276,7 +279,7 @@ class QueueSettings:
             least=1,
             most=100,
             unit="percent",
-            help="Of all messages in flight, more than this share is noisy; 100 never is.",
+            help="A group with more than this share of all messages in flight is noisy; 100 turns this off.",
         ),
     ] = 10
     noisy_leased_min: Annotated[
@@ -286,7 +289,7 @@ class QueueSettings:
             least=1,
             most=NOISY_LEASED_MAX,
             unit="messages",
-            help="With fewer messages in flight a group is not noisy by its share of them.",
+            help="A group with fewer messages in flight is never noisy by its share of them.",
         ),
     ] = 30
     noisy_time_percent: Annotated[
@@ -296,8 +299,8 @@ class QueueSettings:
             least=1,
             most=100,
             unit="percent",
-            help="Of the time for which consumers lately held messages of groups, more than this share is noisy, "
-            "however few are in flight; 100 never is.",
+            help="A group that used more than this share of the recent time of consumers is noisy, however few of its "
+            "messages are in flight; 100 turns this off.",
         ),
     ] = 10
     body_bytes_max: Annotated[
@@ -307,7 +310,7 @@ class QueueSettings:
             least=1,
             most=BODY_BYTES_MAX,
             unit="bytes",
-            help="The largest body. A send with a larger one is refused as a whole.",
+            help="The largest body. A send that has a larger one is refused as a whole.",
         ),
     ] = BODY_BYTES_MAX
     alert_dead_letters: Annotated[
@@ -317,8 +320,8 @@ class QueueSettings:
             least=0,
             most=2**40,
             unit="messages",
-            help="How many dead letters of this queue call an operator; 0 for never. The alert rules for Prometheus "
-            "compare it with how many there are.",
+            help="How many dead letters of this queue raise an alert; 0 is never. The alert rules for Prometheus "
+            "compare it with their count.",
         ),
     ] = 1
     history: Annotated[
@@ -326,14 +329,14 @@ class QueueSettings:
         Setting(
             said="history",
             words=tuple(choice.value for choice in History),
-            help="What is kept of a message when it is settled: nothing, its times and outcome, or its body too.",
+            help="What the history keeps of a settled message: nothing, its times and outcome, or its body as well.",
         ),
     ] = History.FACTS
     is_paused: Annotated[
         bool,
         Setting(
             said="paused",
-            help="Whether deliveries stop. Sends go on, and what is in flight may be acked, released and extended.",
+            help="Stop deliveries. Sends continue, and messages in flight can still be acked, released and extended.",
         ),
     ] = False
     labels: Annotated[

@@ -45,7 +45,7 @@ Receipt = Annotated[
     str,
     Meta(
         max_length=64,
-        description="As it came with the message. Its format may change.",
+        description="As received with the message. Its format may change.",
         extra_json_schema={"pattern": "^[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,4}$"},
     ),
 ]
@@ -53,15 +53,15 @@ MessageId = Annotated[str, Meta(max_length=64)]
 State = Annotated[
     MessageState,
     Meta(
-        description="Where a message is: can be received, rests until its time, is received, has had all its "
-        "deliveries and is stuck until the dead-letter queue has room, or is on its way to another queue."
+        description="`ready` can be received; `delayed` waits until its time; `in_flight` is held by a consumer; "
+        "`stuck` has no deliveries left and waits for room in the dead-letter queue; `moving` moves to another queue."
     ),
 ]
-Text = Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the body.")]
+Text = Annotated[str, Meta(min_length=1, max_length=1_000, description="Messages whose body contains this text.")]
 
 
 class Draft(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A message to be sent: `data`, or `data_base64` for bytes that are no text."""
+    """A message to send: `data`, or `data_base64` for bytes that are not UTF-8."""
 
     data: Annotated[
         Any, Meta(description="Text, or any JSON value but null.", extra_json_schema={"not": {"type": "null"}})
@@ -79,7 +79,7 @@ class Draft(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Drafts(Struct, forbid_unknown_fields=True):
-    """Messages to be sent together: all of them, or none."""
+    """Messages to send together: all of them, or none."""
 
     messages: Annotated[list[Draft], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
 
@@ -93,7 +93,7 @@ class SentMany(Struct):
 
 
 class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """What to receive. Without `limit`, one message that is not in a list."""
+    """What to receive. Without `limit`, one message, not in a list."""
 
     limit: Limit | UnsetType = UNSET
     wait_s: Annotated[float, Meta(ge=0, le=LONG_POLL_S_MAX)] | UnsetType = UNSET
@@ -126,7 +126,7 @@ class ReceivedMany(Struct):
 
 
 class Nothing(Struct):
-    """There was no message within the time."""
+    """No message arrived in time."""
 
     message: None = None
 
@@ -155,14 +155,14 @@ class Releases(Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Extensions(Struct, forbid_unknown_fields=True):
-    """Messages to be hidden for `visibility_timeout` from now on."""
+    """Leases to extend, to `visibility_timeout` seconds from now."""
 
     receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
     visibility_timeout: Timeout
 
 
 class Settled(Struct):
-    """What became of one receipt: `acked`, `released` or `extended`; or `stale`: the lease has ended."""
+    """The result for one receipt: `acked`, `released` or `extended`; or `stale`, because the lease has ended."""
 
     receipt: str
     status: str
@@ -179,7 +179,7 @@ class Acked(Struct):
 
 
 class Seen(Struct, omit_defaults=True, kw_only=True):
-    """A message that is looked at, not received."""
+    """A message, shown without being received."""
 
     message_id: str
     data: Any = UNSET
@@ -206,7 +206,7 @@ class SeenPage(Struct):
 
 
 class Explained(Struct, omit_defaults=True, kw_only=True):
-    """Why a message was delivered when it was, or what it waits for."""
+    """Why a message was delivered, or what it waits for."""
 
     message_id: str
     state: State
@@ -229,12 +229,12 @@ class LiveRow(Struct, omit_defaults=True, kw_only=True):
     """One message that is in a queue."""
 
     message_id: str
-    key: Annotated[int, Meta(description="Its place in this queue: number · 8 + tier there.")]
+    key: Annotated[int, Meta(description="Its position in this queue: number · 8 + tier.")]
     state: State
     priority: str
     sent_priority: str
-    sent_at: Annotated[str, Meta(description="When it was first sent.")]
-    delivery_count: Annotated[int, Meta(description="In earlier queues too.")]
+    sent_at: Annotated[str, Meta(description="When the message was first sent.")]
+    delivery_count: Annotated[int, Meta(description="Deliveries in earlier queues included.")]
     group: str | None = None
     last_error: str | None = None
     data: Any = UNSET
@@ -243,7 +243,7 @@ class LiveRow(Struct, omit_defaults=True, kw_only=True):
 
 
 class LiveRange(Struct):
-    """Numbers of messages that were sent at one tier: from `first` on, and before `end`."""
+    """Numbers of messages that were sent at one tier: from `first` to before `end`."""
 
     tier: int
     first: int
@@ -262,11 +262,11 @@ class LivePage(Struct, kw_only=True):
     next_cursor: Annotated[str | None, Meta(description="Give it as `cursor` to get the next page; null at the end.")]
     seen_at: str
     ranges: list[LiveRange]
-    next_numbers: Annotated[list[int], Meta(description="By tier, the number that the next message gets.")]
-    shard: Annotated[int, Meta(description="The part of the history that tells of this queue.")]
+    next_numbers: Annotated[list[int], Meta(description="By tier, the number of the next message.")]
+    shard: Annotated[int, Meta(description="The shard of the history that has this queue.")]
     history_offset: Annotated[
-        int | None, Meta(description="What was settled before `seen_at` is below it; null unless `told` was asked for.")
+        int | None, Meta(description="Messages settled before `seen_at` are below it; null without `told`.")
     ]
     may_skip_numbers: Annotated[
-        bool, Meta(description="Whether a send that was undone may have used up numbers, as it does in PostgreSQL.")
+        bool, Meta(description="Whether a send that was rolled back may leave a gap in the numbers, as in PostgreSQL.")
     ]

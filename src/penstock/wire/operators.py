@@ -13,18 +13,25 @@ IDS_MAX = 1_000
 
 
 class Filter(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """Which messages are meant: those that fit all that is said."""
+    """Messages that match all fields of the filter."""
 
     state: State | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     group: Group | UnsetType = UNSET
     text: Text | UnsetType = UNSET
-    error: Annotated[str, Meta(min_length=1, max_length=1_000, description="Is in the last error.")] | UnsetType = UNSET
-    origin_queue: Annotated[NameOrId | UnsetType, Meta(description="Was first sent to this queue.")] = UNSET
+    error: (
+        Annotated[
+            str, Meta(min_length=1, max_length=1_000, description="Messages whose last error contains this text.")
+        ]
+        | UnsetType
+    ) = UNSET
+    origin_queue: Annotated[NameOrId | UnsetType, Meta(description="Messages that were first sent to this queue.")] = (
+        UNSET
+    )
 
 
 class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """Messages to be moved to a more urgent priority: some by id, or those that fit a filter."""
+    """Messages to move to a more urgent priority: by id, or by filter."""
 
     priority: Priority
     actor: Annotated[
@@ -32,7 +39,7 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             min_length=1,
             max_length=REASON_CHARACTERS_MAX,
-            description="Who asks for it: a label beside the name of the key.",
+            description="Who did it: a label beside the name of the key.",
         ),
     ]
     reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why.")]
@@ -40,21 +47,22 @@ class Escalate(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=T
     filter: Filter | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     until: Annotated[
-        str | float | UnsetType, Meta(description="When they fall back: RFC 3339, or seconds since 1970.")
+        str | float | UnsetType,
+        Meta(description="When they return to their own priority: RFC 3339, or seconds since 1970."),
     ] = UNSET
-    lower: Annotated[bool, Meta(description="Move them to a less urgent priority instead.")] = False
+    lower: Annotated[bool, Meta(description="Move messages to a less urgent priority instead.")] = False
 
 
 class Escalated(Struct):
-    """What moved, what was not waiting any more, and what is unknown.
+    """The ids of messages that moved, that did not wait any more, and that are unknown.
 
-    Of a filter up to 1,000 are moved in one decision; each is an entry of the audit trail.
+    With a filter, up to 1,000 messages move in one step, and each step is an entry of the audit trail.
     """
 
     moved: list[str]
     unchanged: Annotated[
         list[str],
-        Meta(description="Ids that were given of messages at this priority already, or at a more urgent one."),
+        Meta(description="Given ids of messages that already have this priority, or a more urgent one."),
     ]
     not_pending: list[str]
     unknown: list[str]
@@ -74,27 +82,27 @@ class Escalations(Struct):
 
 
 class Story(Seen, omit_defaults=True, kw_only=True):
-    """One message and its whole story, as far as it has come."""
+    """One message, what it waits for, and its escalations."""
 
     wait_reason: Annotated[WaitReason | UnsetType, Meta(description="What it waits for, as a word for programs.")] = (
         UNSET
     )
     reason: Annotated[str, Meta(description="The same reason as a sentence.")] = ""
-    until: Annotated[str | UnsetType | None, Meta(description="When this changes without any other event.")] = UNSET
+    until: Annotated[str | UnsetType | None, Meta(description="When the clock alone changes this.")] = UNSET
     escalations: Annotated[
-        list[Escalation] | UnsetType, Meta(description="Who moved it to another priority; newest first.")
+        list[Escalation] | UnsetType, Meta(description="Its moves to other priorities, newest first.")
     ] = UNSET
 
 
 class Requeue(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Where one dead letter goes; by default to the queue it came from."""
+    """The queue for one dead letter; by default the one it came from."""
 
     target_queue: NameOrId | UnsetType = UNSET
 
 
 class Requeued(Struct):
     message_id: str
-    requeued_to: Annotated[str, Meta(description="The id of the queue that it is in now.")]
+    requeued_to: Annotated[str, Meta(description="The id of the queue that now has the message.")]
     requeued_to_name: str
 
 
@@ -102,15 +110,15 @@ class Redrive(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=Tr
     """Dead letters to send back: all of them, or some."""
 
     target_queue: Annotated[
-        NameOrId | UnsetType, Meta(description="By default each goes to the queue it came from.")
+        NameOrId | UnsetType, Meta(description="The queue to move them to; by default the one that each came from.")
     ] = UNSET
     message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=IDS_MAX)] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
-    limit: Annotated[Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many at most.")] = UNSET
+    limit: Annotated[Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="The most to move.")] = UNSET
     rate_per_s: Annotated[
-        Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType, Meta(description="How many in a second at most.")
+        Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType, Meta(description="The most to move per second.")
     ] = UNSET
-    dry_run: Annotated[bool, Meta(description="Return what would go, and move nothing.")] = False
+    dry_run: Annotated[bool, Meta(description="Return what would be moved, and move nothing.")] = False
 
 
 class RedriveTask(Struct, kw_only=True):
@@ -134,10 +142,7 @@ class RedriveTask(Struct, kw_only=True):
     error: str | None
     reason: Annotated[
         str | None,
-        Meta(
-            description="What it waits for, why it was stopped (a queue that has no room), or that it found no dead "
-            "letter. Null otherwise."
-        ),
+        Meta(description="What it waits for, why it was stopped, or that it found no dead letter. Null otherwise."),
     ]
     sample_message_ids: Annotated[list[str], Meta(description="Some of the messages that were moved, or would be.")]
 
@@ -151,9 +156,11 @@ class AuditEntry(Struct):
 
     at: str
     actor: Annotated[str, Meta(description="The name of the key; `everybody` on a server without keys.")]
-    action: Annotated[str, Meta(description="What it is about and what was done, such as `queue.purge`.")]
-    target: Annotated[str, Meta(description="The queue, topic, group or key; of a failed login, who it said it was.")]
-    label: Annotated[str, Meta(description="What the client said of itself, which proves nothing.")]
+    action: Annotated[str, Meta(description="What was done to what, such as `queue.purge`.")]
+    target: Annotated[
+        str, Meta(description="The queue, topic, group or key; for a failed login, the id that it claimed.")
+    ]
+    label: Annotated[str, Meta(description="The label that the client gave itself. It is not verified.")]
     detail: str
     via: Annotated[str, Meta(description="rest, sqs, kafka or command")]
     source: Annotated[str, Meta(description="The address that a failed login came from.")]
@@ -184,21 +191,21 @@ class HistoryRow(Struct, omit_defaults=True, kw_only=True):
     data: Any = UNSET
     data_base64: str | None = None
     attributes: Any = UNSET
-    queue: Annotated[str | None, Meta(description="The queue it left, where rows of all are shown.")] = None
-    queue_id: Annotated[str | None, Meta(description="The id of that queue, which may be deleted.")] = None
-    key: Annotated[int | None, Meta(description="Its place in that queue: number · 8 + tier there.")] = None
-    offset: Annotated[int | None, Meta(description="Where in the history the row is.")] = None
+    queue: Annotated[str | None, Meta(description="The queue that it left, in rows of all queues.")] = None
+    queue_id: Annotated[str | None, Meta(description="The id of that queue, which may no longer exist.")] = None
+    key: Annotated[int | None, Meta(description="Its position in that queue: number · 8 + tier.")] = None
+    offset: Annotated[int | None, Meta(description="The offset of the row in the history.")] = None
 
 
 class HistoryPage(Struct):
     rows: list[HistoryRow]
-    next_offset: Annotated[int, Meta(description="Give it as `offset` to go on.")]
+    next_offset: Annotated[int, Meta(description="Give it as `offset` to get the next page.")]
     first_kept_offset: Annotated[int, Meta(description="The first offset that is still kept.")]
-    end_offset: Annotated[int, Meta(description="The end so far. A page before it may be short, even empty.")]
+    end_offset: Annotated[int, Meta(description="The current end. A page before it may be short, even empty.")]
 
 
 class HistoryShard(Struct):
-    """What is kept of one part of the history: queues that share a shard share it."""
+    """What is kept of one shard of the history. All queues of a shard share it."""
 
     shard: int
     first_kept_offset: int
@@ -213,15 +220,15 @@ class HistoryOffset(Struct):
     offset: int
 
 
-Shard = Annotated[int, Meta(ge=0, le=255, description="Which part of the history; `/api/history/shards` lists them.")]
+Shard = Annotated[int, Meta(ge=0, le=255, description="A shard of the history; `/api/history/shards` lists them.")]
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class TrimHistory(Struct, forbid_unknown_fields=True):
-    """What may go: it was read, and is kept elsewhere."""
+    """History to delete, because it was read and is kept elsewhere."""
 
     shard: Shard
-    before: Annotated[Offset, Meta(description="Every row that goes is below this offset.")]
+    before: Annotated[Offset, Meta(description="Only rows below this offset are deleted.")]
 
 
 class Trimmed(Struct):

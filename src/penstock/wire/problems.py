@@ -43,14 +43,12 @@ CODES: dict[str, Code] = {
     for code in (
         Code("bad_request", 400, "The request cannot be understood", False, "Correct what `detail` says."),
         Code("bad_field", 400, "A field is wrong", False, "Correct the field that `field` names."),
-        Code(
-            "unauthorized", 401, "A key is needed", False, "Send `Authorization: Bearer <key>` with a key that is good."
-        ),
+        Code("unauthorized", 401, "A key is needed", False, "Send `Authorization: Bearer <key>` with a valid key."),
         Code("forbidden", 403, "The key may not do this", False, "Use a key whose role and queues allow it."),
         Code(
             "too_many_queues",
             403,
-            "The key may not make more queues",
+            "The key may not create more queues",
             False,
             "Delete a queue, or raise the key's limit.",
         ),
@@ -61,17 +59,19 @@ CODES: dict[str, Code] = {
             False,
             "Send it from a program, or from a page of this server.",
         ),
-        Code("not_found", 404, "There is nothing here", False, "See /docs for all paths."),
-        Code("queue_not_found", 404, "There is no such queue", False, "Create it, or correct the name."),
-        Code("topics_disabled", 404, "This server keeps no topics", False, "Start it with `kafka`."),
-        Code("topic_not_found", 404, "There is no such topic", False, "Create it, or correct the name."),
-        Code("partition_not_found", 404, "The topic has no such partition", False, "They are numbered from 0 on."),
-        Code("group_not_found", 404, "There is no such group", False, "The first member or commit creates a group."),
-        Code("message_not_found", 404, "There is no such message", False, "It was settled, or is in another queue."),
-        Code("task_not_found", 404, "There is no such task", False, _TASKS_KEPT),
-        Code("shard_not_found", 404, "There is no such shard", False, "`GET /api/history/shards` lists them."),
+        Code("not_found", 404, "This path does not exist", False, "See /docs for all paths."),
+        Code("queue_not_found", 404, "The queue does not exist", False, "Create it, or correct the name."),
+        Code("topics_disabled", 404, "This server has no topics", False, "Start it with `kafka`."),
+        Code("topic_not_found", 404, "The topic does not exist", False, "Create it, or correct the name."),
+        Code("partition_not_found", 404, "The partition does not exist", False, "Partitions are numbered from 0."),
+        Code("group_not_found", 404, "The group does not exist", False, "The first member or commit creates a group."),
+        Code("message_not_found", 404, "The message does not exist", False, "It was settled, or is in another queue."),
+        Code("task_not_found", 404, "The task does not exist", False, _TASKS_KEPT),
+        Code("shard_not_found", 404, "The shard does not exist", False, "`GET /api/history/shards` lists them."),
         Code("method_not_allowed", 405, "This path has other methods", False, "The header `Allow` lists them."),
-        Code("not_acceptable", 406, "No format that the client accepts", False, "Accept application/json."),
+        Code(
+            "not_acceptable", 406, "The server has no format that the client accepts", False, "Accept application/json."
+        ),
         Code("request_timeout", 408, "The request did not arrive in time", True, "Send it again, faster."),
         Code(
             "queue_exists", 409, "The queue has other settings", False, "Change it with PATCH, or choose another name."
@@ -79,10 +79,8 @@ CODES: dict[str, Code] = {
         Code(
             "topic_exists", 409, "The topic has other settings", False, "Change it with PATCH, or choose another name."
         ),
-        Code("partitions_cannot_shrink", 409, "A topic never has fewer partitions", False, "Create another topic."),
-        Code(
-            "record_refused", 409, "The topic takes no such records", False, "Give each a key: the topic is compacted."
-        ),
+        Code("partitions_cannot_shrink", 409, "A topic cannot lose partitions", False, "Create another topic."),
+        Code("record_refused", 409, "The topic refuses the records", False, "Give each a key: the topic is compacted."),
         Code(
             "producer_unknown",
             409,
@@ -99,21 +97,27 @@ CODES: dict[str, Code] = {
         ),
         Code("producer_fenced", 409, "A newer epoch of the producer has begun", False, "Stop: another has taken over."),
         Code("group_not_empty", 409, "The group has members", False, "Stop its consumers first."),
-        Code("not_leased", 409, "The message is not received", False, "Receive it first, or purge the queue."),
+        Code("not_leased", 409, "The message is not in flight", False, "Receive it first, or purge the queue."),
         Code(
             "stale_receipt", 409, "The lease has ended", False, "Another consumer may have the message; do not ack it."
         ),
         Code(
             "not_dead_letter",
             409,
-            "The message is no dead letter",
+            "The message is not a dead letter",
             False,
             "Requeue takes messages from a dead-letter queue.",
         ),
         Code(
             "message_in_flight", 409, "A consumer holds the message", False, "Wait until it is released or timed out."
         ),
-        Code("origin_not_found", 409, "The queue it came from is gone", False, "Name another queue in `target_queue`."),
+        Code(
+            "origin_not_found",
+            409,
+            "The original queue no longer exists",
+            False,
+            "Name another queue in `target_queue`.",
+        ),
         Code(
             "key_reused",
             409,
@@ -122,7 +126,11 @@ CODES: dict[str, Code] = {
             "Use a new Idempotency-Key for each new send.",
         ),
         Code(
-            "dead_letters_shared", 409, "Other queues bury in the same queue", False, "Delete without the dead letters."
+            "dead_letters_shared",
+            409,
+            "Other queues share the dead-letter queue",
+            False,
+            "Delete without the dead letters.",
         ),
         Code(
             "sender_fenced", 409, "A newer sender has taken over", False, "Stop: another process sends under this id."
@@ -130,7 +138,7 @@ CODES: dict[str, Code] = {
         Code(
             "send_expired",
             409,
-            "Too old to know whether it was sent",
+            "Too old to tell whether it was sent",
             False,
             "Check whether it was; send it with a new key.",
         ),
@@ -146,7 +154,7 @@ CODES: dict[str, Code] = {
         Code(
             "wrong_host",
             421,
-            "Not a name of this server",
+            "The host name is not one of this server",
             False,
             "A server answers to the names in its setting `hosts`, and on loopback to localhost and 127.0.0.1.",
         ),
@@ -156,12 +164,18 @@ CODES: dict[str, Code] = {
             429,
             "The key sends too many requests",
             True,
-            "Wait for `Retry-After` seconds and ask again.",
+            "Wait for `Retry-After` seconds and try again.",
         ),
-        Code("too_many_waiting", 429, "Too many are waiting", True, "Wait for `Retry-After` seconds and ask again."),
+        Code(
+            "too_many_waiting",
+            429,
+            "Too many requests wait for messages",
+            True,
+            "Wait for `Retry-After` seconds and try again.",
+        ),
         Code("too_many_redrives", 429, "Too many redrives are running", True, "Wait until one of them has ended."),
         Code("headers_too_large", 431, "The headers are too large", False, "Send fewer or shorter headers."),
-        Code("internal", 500, "The server made a mistake", False, "Report it, with the log of the server."),
+        Code("internal", 500, "The server has a bug", False, "Report it, with the log of the server."),
         Code("journal_busy", 503, "The disk is behind", True, "Wait for `Retry-After` seconds and try again."),
         Code("unreachable", 503, "The database does not answer", True, "Wait for `Retry-After` seconds and try again."),
         Code("starting", 503, "The server is starting", True, "Wait for `Retry-After` seconds and try again."),

@@ -14,7 +14,7 @@ from penstock.wire.queue_settings import Settings, SettingsView
 
 
 class CreateQueue(Settings, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A queue to be made."""
+    """A queue to create."""
 
     queue_name: Name
 
@@ -50,8 +50,10 @@ class QueueView(SettingsView, kw_only=True):
     ready: int
     in_flight: int
     delayed: int
-    stuck: Annotated[int, Meta(description="To be buried, but the dead-letter queue is full. They count here.")]
-    stuck_age_s: Annotated[float | None, Meta(description="For how long the first of them is stuck.")]
+    stuck: Annotated[
+        int, Meta(description="Messages to be buried while the dead-letter queue is full. They count in this queue.")
+    ]
+    stuck_age_s: Annotated[float | None, Meta(description="How long the first of them has been stuck.")]
     by_tier: list[TierView]
     totals: Totals
     dlq_id: Annotated[str | None, Meta(description="Null until the first message is buried.")]
@@ -79,7 +81,7 @@ class QueueList(Struct):
 
 
 class Deleted(Struct):
-    """What became of a deleted queue's dead letters."""
+    """The deleted queue, and what happened to its dead-letter queue."""
 
     queue_id: str
     queue_name: str

@@ -44,7 +44,7 @@ def _about(name: str, default: str = "") -> Meta:
 
 
 class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be set for a topic. What is left out keeps its value, or has its default in a new topic."""
+    """Settings of a topic. Fields that are left out keep their value, or have their default in a new topic."""
 
     partitions: Annotated[
         Annotated[int, _bounds("partitions")] | UnsetType,
@@ -70,7 +70,7 @@ class TopicSettings(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
 
 
 class CreateTopic(TopicSettings, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A topic to be made."""
+    """A topic to create."""
 
     topic_name: TopicName
 
@@ -93,9 +93,13 @@ class TopicView(Struct, kw_only=True):
     segment_bytes: int
     max_message_bytes: int
     cleanup: str
-    record_count: Annotated[int, Meta(description="From the first offset to the last; compaction leaves fewer.")]
+    record_count: Annotated[
+        int, Meta(description="From the first offset to the last. A compacted topic has fewer records.")
+    ]
     size_bytes: int
-    kafka: Annotated[str | None, Meta(description="Where Kafka's clients connect to, host:port; null if nowhere.")]
+    kafka: Annotated[
+        str | None, Meta(description="The address for Kafka clients, as host:port; null if they are not served.")
+    ]
     partitions: list[PartitionView]
 
 
@@ -116,7 +120,7 @@ class TopicDeleted(Struct):
 
 
 class NewRecord(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A record to be produced. Without a partition its key chooses one, as Kafka's clients do, or chance."""
+    """A record to produce. Without a partition, its key selects one as Kafka clients do, or one is chosen at random."""
 
     value: str | UnsetType | None = UNSET
     value_base64: Base64 | UnsetType = UNSET
@@ -136,13 +140,13 @@ class ProducedRecord(Struct):
 
 
 class Produced(Struct):
-    """Where the records are, in the order in which they were given."""
+    """The position of each record, in the order of the request."""
 
     records: list[ProducedRecord]
 
 
 class NewProducers(Struct, forbid_unknown_fields=True):
-    """Ids for producers that number what they send, so that what is sent twice is there once."""
+    """Ids for producers that number their batches, so that a batch that is sent twice is stored once."""
 
     count: Annotated[int, Meta(ge=1, le=PRODUCER_IDS_MAX, description="The number of consecutive ids.")] = 1
 
@@ -165,7 +169,7 @@ class ProducedBatch(Struct):
 
 
 class ProducedBatches(Struct):
-    """Where the batches are, in the order in which they were given."""
+    """The position of each batch, in the order of the request."""
 
     batches: list[ProducedBatch]
 
@@ -182,7 +186,7 @@ class RecordView(Struct, omit_defaults=True, kw_only=True):
 
 
 class Unreadable(Struct):
-    """Records that could not be read, from an offset to before another, and why."""
+    """Records that could not be read, from `offset` to before `next_offset`, and why."""
 
     offset: int
     next_offset: int
@@ -197,7 +201,7 @@ class RecordPage(Struct):
     start_offset: int
     high_watermark: int
     unreadable: Annotated[
-        list[Unreadable], Meta(description="Batches that could not be read and were left out; nearly always none.")
+        list[Unreadable], Meta(description="Batches that could not be read and were skipped; nearly always none.")
     ] = []
 
 
@@ -215,7 +219,7 @@ class MemberView(Struct):
 
 
 class LagRow(Struct):
-    """How far a group has come in one partition; null where it has committed nothing."""
+    """The progress of a group in one partition; null where it has committed nothing."""
 
     topic_name: str
     partition: int
@@ -231,7 +235,7 @@ class GroupView(Struct, kw_only=True):
     state: str
     protocol: str
     generation: int
-    lag: Annotated[int, Meta(description="Records that are still to be read, in all partitions.")]
+    lag: Annotated[int, Meta(description="Records that the group has not read yet, in all partitions.")]
     members: list[MemberView]
     partitions: list[LagRow]
 
