@@ -278,8 +278,8 @@ def _is_idle(connection: Async | Plain) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-# Stands for the process that tells: none of those that listen, so that all of them hear it.
-NOBODY = 0
+# Stands for the sender of a notification: no listening process has this number, so all of them act on it.
+_NO_PROCESS = 0
 _PLANNED = b"SELECT " + b", ".join(b"current_setting('%s')" % name.encode() for name in PLANS)
 _PLAN = b" AND ".join(
     b"set_config('%s', '%s', true) IS NOT NULL" % (name.encode(), value.encode()) for name, value in PLANS.items()
@@ -317,21 +317,23 @@ class DatabaseIdentity:
         return self._found
 
 
-class CallerDatabase(Database):
-    """The connections of a store, and one more for what changes something."""
+class CallerDatabase:
+    """The functions of a schema, called in a caller's transaction. Satisfies `database.OnceCaller`."""
 
-    def __init__(self, own: Database, joined: CallerTransaction, place: DatabaseIdentity) -> None:
-        self.__dict__.update(own.__dict__)
+    def __init__(self, schema: str, joined: CallerTransaction, place: DatabaseIdentity) -> None:
+        self.schema = schema
         self.joined = joined
         self._place = place
-        # That of the caller, once it is known.
+        # Known once a function was called.
         self.transaction_id = 0
 
-    async def call(self, name: str, *values: Any) -> Any:
-        made = function(name, self.settings.schema)
+    async def call_once(self, name: str, *values: Any, operation: int) -> Any:
+        """The answer is not noted under the operation: if the connection breaks, so does the transaction."""
+        del operation
+        made = function(name, self.schema)
         call = made.text.removeprefix(b"SELECT ")
         assert not call.startswith(b"* FROM"), name
-        arguments = made.arguments(values)
+        arguments = made.arguments((*values, None))
         # The server may have been started anew since it was asked.
         for is_fresh in (False, True):
             place = await self._place.look(is_fresh=is_fresh)
@@ -340,7 +342,7 @@ class CallerDatabase(Database):
             )
             if is_here:
                 self.transaction_id = int(transaction)
-                return (answer,)
+                return answer
         raise _elsewhere(place[0])
 
     async def _ask_here(self, asked: CallerStatement) -> Row:
@@ -352,11 +354,6 @@ class CallerDatabase(Database):
         assert row is not None
         return row
 
-    async def call_once(self, name: str, *values: Any, operation: int) -> Any:
-        """What an operation has answered is not noted: if the connection breaks, so does the transaction."""
-        del operation
-        return (await self.call(name, *values, None))[0]
-
 
 class Transactions:
     """Sends and acks in transactions of callers, and transactions for those who have none."""
@@ -366,11 +363,12 @@ class Transactions:
         self._lending = lending
         self._in_thread = in_thread
         self._place = DatabaseIdentity(store._database)
+        self._schema = store._database.settings.schema
 
     async def send(self, connection: object, queue: str, drafts: Drafts) -> Sequence[str]:
         """Send drafts, of which there is at least one, in the transaction of a connection."""
         joined = await self.join(connection)
-        store, borrowed = self._store, CallerDatabase(self._store._database, joined, self._place)
+        store, borrowed = self._store, CallerDatabase(self._schema, joined, self._place)
 
         async def run(known: CachedQueue) -> Sequence[str]:
             return await send.send(borrowed, known, drafts, None, now_ms=store.now_ms(), operation=0)
@@ -382,7 +380,7 @@ class Transactions:
     async def ack(self, connection: object, queue: str, receipts: Sequence[Receipt]) -> bool:
         """Ack messages in the transaction of a connection; if a lease has ended, that fails, and this returns False."""
         joined = await self.join(connection)
-        store, borrowed = self._store, CallerDatabase(self._store._database, joined, self._place)
+        store, borrowed = self._store, CallerDatabase(self._schema, joined, self._place)
 
         async def ack(known: CachedQueue) -> tuple[list[Outcome], bool]:
             period, now_ms = store._maintenance.period, store.now_ms()
@@ -412,9 +410,9 @@ class Transactions:
 
     async def _tell(self, borrowed: CallerDatabase, queue: str) -> None:
         """Wake whoever waits, when the transaction commits: PostgreSQL holds a notification back until then."""
-        leadership, schema = self._store._leadership, borrowed.settings.schema
+        leadership = self._store._leadership
         if not borrowed.joined.is_two_phase and leadership.may_tell(queue):
-            await borrowed.joined.fetch(b"SELECT pg_notify(%s, %s)", (schema, f"{NOBODY}:{queue}"))
+            await borrowed.joined.fetch(b"SELECT pg_notify(%s, %s)", (self._schema, f"{_NO_PROCESS}:{queue}"))
         else:
             leadership.tell_after(borrowed.transaction_id, queue)
 

@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, errors
@@ -237,6 +237,14 @@ class PostgresSettings:
             raise ValueError(f"connections_max is {self.connections_max}; it is at least 1")
 
 
+class OnceCaller(Protocol):
+    """Calls a function once: a `Database`, or a caller's transaction in one."""
+
+    async def call_once(self, name: str, *values: Any, operation: int) -> Any:
+        """Call a function whose last argument is an operation number. Returns its answer, a single value."""
+        ...
+
+
 class Database:
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
@@ -361,7 +369,7 @@ class Database:
             return await self._run(text, values)
 
     async def call_once(self, name: str, *values: Any, operation: int) -> Any:
-        """Call a function that notes its answer under an operation number, its last argument. Returns the answer."""
+        """Call a function that notes its answer under its operation number: see `OnceCaller`."""
         made = function(name, self.settings.schema)
 
         async def make() -> Any:

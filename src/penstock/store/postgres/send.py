@@ -23,7 +23,7 @@ from penstock.core.queue.queue import QueueFull
 from penstock.frame import Buffer, size_of
 from penstock.store.ids import MessageIds
 from penstock.store.postgres.array_codec import numbers
-from penstock.store.postgres.database import Database
+from penstock.store.postgres.database import OnceCaller
 from penstock.store.postgres.queue_cache import CachedQueue
 
 _FULL, _FENCED, _FORGOTTEN = "PS002", "PS003", "PS004"
@@ -35,7 +35,7 @@ _PREFIX = b"content:"
 
 
 async def send(
-    database: Database, known: CachedQueue, drafts: Drafts, sender: Sender | None, *, now_ms: int, operation: int
+    database: OnceCaller, known: CachedQueue, drafts: Drafts, sender: Sender | None, *, now_ms: int, operation: int
 ) -> Sequence[str]:
     """Send drafts, of which there is at least one."""
     settings = known.settings
@@ -69,7 +69,7 @@ def _is_plain(known: CachedQueue, drafts: Drafts, tiers: bytes, sender: Sender |
 
 
 async def _send_any(  # noqa: PLR0913, PLR0917 - what a send consists of.
-    database: Database,
+    database: OnceCaller,
     known: CachedQueue,
     drafts: Drafts,
     tiers: bytes,

@@ -12,7 +12,7 @@ from penstock.runtime.interface import Dice
 from penstock.store.interface import Outcome, Release
 from penstock.store.postgres.array_codec import numbers
 from penstock.store.postgres.connection import ConnectionLost
-from penstock.store.postgres.database import Database
+from penstock.store.postgres.database import Database, OnceCaller
 from penstock.store.postgres.queue_cache import CachedQueue
 
 LAPSED, RELEASED, UNTOUCHED, REJECTED = range(4)
@@ -51,7 +51,7 @@ class Columns:
 
 
 async def ack(  # noqa: PLR0913 - a receipt, how it is taken, and when.
-    database: Database,
+    database: OnceCaller,
     known: CachedQueue,
     receipts: Sequence[Receipt],
     *,
