@@ -38,7 +38,7 @@ numberings = st.builds(
 def test_every_database_of_a_map_has_a_range_of_its_own(found: list[QueueNumbers]) -> None:
     used = [each.range for each in found if each.has_queues]
     if len(set(used)) < len(used):
-        with pytest.raises(QueueNumbersOverlap, match="used apart from each other"):
+        with pytest.raises(QueueNumbersOverlap, match="use the same queue ids"):
             claims(found)
         return
     wanted = claims(found)
@@ -106,7 +106,7 @@ async def test_databases_that_were_used_apart_are_refused() -> None:
         async with opened(f"*={url}") as map_of:
             assert map_of.ranges == [0]
             await map_of.placement.create("orders", QueueSettings())
-    with pytest.raises(QueueNumbersOverlap, match="databases 1 and 2 of the map were used apart"):
+    with pytest.raises(QueueNumbersOverlap, match="databases 1 and 2 of the map use the same queue ids"):
         async with opened(f"orders={a},*={b}"):
             pass
     with psycopg.connect(b) as connection:

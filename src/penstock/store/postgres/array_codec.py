@@ -1,4 +1,4 @@
-"""Columns on their way to and from PostgreSQL, made and read as a whole: nobody makes an object for each message.
+"""Columns on their way to and from PostgreSQL, made and read as a whole, without an object for each message.
 
 To the server a column is an array in its binary form, joined in one go:
 
@@ -96,7 +96,7 @@ def _numbers(kind: int, code: str, values: Sequence[float]) -> bytes:
     >>> _numbers(_INT2, "h", [1, 2]).hex(" ", -4)
     '00000001 00000000 00000015 00000002 00000001 00000002 00010000 00020002'
     """
-    # One for each tier: most of what a lease is asked with is as it was the last time.
+    # One for each tier: most arguments of a lease are those of the last one.
     return _few(kind, code, tuple(values)) if len(values) <= _FEW else _joined(kind, code, values)
 
 

@@ -1,37 +1,30 @@
-"""The store on a connection of somebody else's: the same verbs, in the transaction of that connection.
+"""Send and ack in a transaction of the caller's, on the caller's connection; and connections for callers without one.
 
-A verb is one call of a function, and that call is all that the transaction sees of it; what a verb asks beforehand,
-such as which queue that is, is asked on a connection of the store's own. So only what is committed counts there: a
-queue that the transaction itself has made is not known yet.
+    psycopg.AsyncConnection            psycopg.Connection: in a thread, because it would block the event loop
+    sqlalchemy.ext.asyncio.AsyncConnection, sqlalchemy.Connection: the psycopg connection below them
 
-A connection to another database might find a schema there, too, and in it a queue of the same number: so each call
-says which database it is meant for, and does nothing in any other.
+The caller begins and ends the transaction. Each statement runs in a savepoint, so a refused one leaves the transaction
+intact; only `fail` spoils it, on purpose. A connection in `autocommit` without a transaction is refused, because its
+owner believes in a transaction that does not exist. A SQLAlchemy connection without a transaction begins one here, as
+any statement of its own would: otherwise it would have nothing to commit or to roll back.
 
-Nothing is tried again that others have made fail, a deadlock say: the whole transaction is the caller's to repeat.
+A verb is one function call in that transaction. What it needs to know before, such as the queue's number, is read on a
+connection of the store, so a queue created in the same transaction is not known yet.
 
-The connection plans as its owner wants it to, and for our statements that may be ten times the work: so for each call
-it plans as a connection of the store does, and as before from then on, in this transaction, too.
+A connection to another database might find the same schema and queue number there. So each call names the database it
+is meant for, and does nothing in any other.
 
-Others are told when the transaction commits. A NOTIFY in it does that at once, and lets all commits of the server that
-have one wait for each other; so few have one, and of the others the store asks now and then whether they have ended.
-One that is committed in two phases has none: PostgreSQL would not prepare it.
+Deadlocks and serialization failures are not retried here: the caller has to repeat the whole transaction.
 
-Statements of the store on a connection of somebody else's, in the transaction that it is in.
+The caller's planner settings may cost ten times the work. So each call sets those of the store, and restores the
+caller's afterwards, within the transaction.
 
-    psycopg.AsyncConnection            psycopg.Connection: in a thread, as it would hold up the event loop
-    sqlalchemy.ext.asyncio.AsyncConnection, sqlalchemy.Connection, and what their `connection` is: the driver's below
+Waiting consumers are notified at commit. A NOTIFY in the transaction does that at once, but makes all commits of the
+server that have one wait for each other. So few transactions have one, and the store polls until the others have
+ended. A two-phase commit has none: PostgreSQL would not prepare it.
 
-Beginning and ending the transaction is the owner's business. A statement runs in a savepoint of its own, so that one
-that is refused leaves the transaction as it was; only `fail` spoils it, and that is what it is for.
-
-A connection with `autocommit`, and no transaction begun, is refused: whoever gives it believes in a transaction that
-is not there. One of SQLAlchemy that has begun none yet begins it here, as it would by any statement of its own: else it
-would know of nothing to commit or to roll back.
-
-Connections lent to programs, each in a transaction: for work that is to commit together with its ack.
-
-They are not those of the store. Whoever has one may keep it for as long as the work takes, and the store must go on
-meanwhile. At most as many are kept open as were in use at once.
+`TransactionPool` lends connections of its own, not the store's, because a borrower may keep one for as long as its
+work takes. It keeps at most as many open as were in use at once.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -86,7 +79,7 @@ class NotInTransaction(Exception):
 
 
 class CallerTransaction:
-    """A transaction of somebody else's, on the connection of psycopg that it is on."""
+    """A caller's transaction, on its psycopg connection."""
 
     def __init__(self, raw: Raw, in_thread: InThread, *, is_two_phase: bool = False) -> None:
         self.raw = raw
@@ -142,7 +135,7 @@ async def join(connection: object, in_thread: InThread) -> CallerTransaction:
 
 
 async def _below(connection: Any) -> object:
-    # Known by what they can do, so that nobody needs SQLAlchemy who does not use it.
+    # Recognized by attributes, so that SQLAlchemy need not be installed.
     if hasattr(connection, "get_raw_connection"):
         connection = await connection.get_raw_connection()
     elif hasattr(connection, "engine") and hasattr(connection, "connection"):
@@ -284,9 +277,9 @@ _PLANNED = b"SELECT " + b", ".join(b"current_setting('%s')" % name.encode() for 
 _PLAN = b" AND ".join(
     b"set_config('%s', '%s', true) IS NOT NULL" % (name.encode(), value.encode()) for name, value in PLANS.items()
 )
-# Of all databases that run, no other has this name and is of a server that was started in this very microsecond.
+# No other running database has this name on a server that was started in the same microsecond.
 _PLACE = b"current_database()::text, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
-# The order is by what depends on what: where it is and the settings as they were, then ours, then the call.
+# In the order of dependence: the identity and the caller's settings, then ours, then the call.
 _CALL = (
     b"SELECT CASE WHEN before.is_here AND "
     + _PLAN
@@ -304,7 +297,7 @@ class QueueElsewhere(Exception):
 
 
 class DatabaseIdentity:
-    """Which database a store is in; asked when it is first needed, and again when it seems to be another."""
+    """Which database a store is in: read at the first use, and again when it seems to have changed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -334,7 +327,7 @@ class CallerDatabase:
         call = made.text.removeprefix(b"SELECT ")
         assert not call.startswith(b"* FROM"), name
         arguments = made.arguments((*values, None))
-        # The server may have been started anew since it was asked.
+        # The server may have been restarted since its identity was read.
         for is_fresh in (False, True):
             place = await self._place.look(is_fresh=is_fresh)
             answer, transaction, *_, is_here = await self._ask_here(
@@ -356,7 +349,7 @@ class CallerDatabase:
 
 
 class Transactions:
-    """Sends and acks in transactions of callers, and transactions for those who have none."""
+    """Sends and acks in callers' transactions, and transactions for callers without one."""
 
     def __init__(self, store: PostgresStore, lending: TransactionPool, in_thread: InThread) -> None:
         self._store = store
@@ -394,7 +387,7 @@ class Transactions:
             await joined.fail()
             return False
         if is_fifo:
-            # What is behind them in their groups may be next.
+            # Messages behind them in their groups may be next.
             await self._tell(borrowed, queue)
         return True
 
@@ -403,13 +396,13 @@ class Transactions:
 
     @asynccontextmanager
     async def holding(self, statement: bytes, values: Values) -> AsyncIterator[None]:
-        """Hold what a statement takes in a transaction of the store's own, a lock say, for as long as this lasts."""
+        """Run a statement in a transaction of the store, and hold its locks until the block ends."""
         async with await self._store._database.connect() as connection, connection.transaction():
             await connection.execute(statement, values)
             yield
 
     async def _tell(self, borrowed: CallerDatabase, queue: str) -> None:
-        """Wake whoever waits, when the transaction commits: PostgreSQL holds a notification back until then."""
+        """Wake waiting consumers when the transaction commits: PostgreSQL holds a notification back until then."""
         leadership = self._store._leadership
         if not borrowed.joined.is_two_phase and leadership.may_tell(queue):
             await borrowed.joined.fetch(b"SELECT pg_notify(%s, %s)", (self._schema, f"{_NO_PROCESS}:{queue}"))

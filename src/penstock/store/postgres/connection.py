@@ -1,27 +1,26 @@
-"""A connection, and how a function of ours is called on it: with libpq itself, without a cursor.
+"""One connection: how it is opened within bounds, how functions are called on it, and how it is closed by force.
 
     prepare (once for a connection) → send the call → wait until the socket has something → read → … → one row
 
-A cursor of psycopg finds out anew at each call what its values are, watches the socket for that one call, and
-costs as much as the database does. Here a value is sent as what the function declares it to be, and the socket is
+Calls use libpq directly. A psycopg cursor inspects the types of its values at each call, watches the socket for that
+one call, and costs as much as the database does. Here a value is sent as the function declares it, and the socket is
 watched for as long as the connection lives.
+
+A server that disappears sends nothing, and the kernel would wait for it about a quarter of an hour. So every
+connection has bounds, unless its URL sets its own, and a useless one is closed by shutting down the socket on our
+side: every call that waits on it fails, also inside the driver.
 
 Laws of this file
 -----------------
-1. One call at a time: whoever has borrowed the session is the only one who uses it.
-2. A socket that fails is no longer watched before anybody can open another: its number is given anew.
-3. A call that is cancelled is cancelled in the server, too. If that takes long, the session
-   is left in the middle of it, and its owner closes it.
-4. What is prepared may be gone: after a rollback the driver lets go of all there is on a
-   connection. A call that finds nothing under its name prepares it again; no name is used twice.
-5. A server that ends without having read a call says why, and resets the connection. Of
-   that uvloop tells once, when there is still something to read: so who waits for more watches anew.
-
-How a database is reached, and how one is left that no longer answers.
-
-A server that is gone says nothing: a connection to it waits for as long as the kernel likes, a quarter of an hour say.
-So every connection is made with bounds, unless the URL has its own. And one that is of no more use is *hung up*: its
-socket is shut down on our side, and whoever waits for an answer, be it deep in the driver, learns that none comes.
+1. One call at a time: a session is used only by its borrower.
+2. A failed socket is unwatched before another one can be opened, because the number of the descriptor is reused.
+3. A cancelled call is cancelled in the server, too. If that takes long, the session is left in
+   the middle of it, and its owner closes it.
+4. Prepared statements may vanish: after a rollback the driver deallocates all of a connection. A
+   call that misses its statement prepares it again, under a new name.
+5. A server that shuts down before reading a call sends the reason, then resets the connection.
+   uvloop reports that only once, with something left to read, so the socket is watched again
+   before every further wait.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ RV = TypeVar("RV")
 AnyConnection: TypeAlias = psycopg.AsyncConnection[Any] | psycopg.Connection[Any]
 
 # Of a connection over TCP the kernel asks after one that is silent, and gives up one that does not confirm what it was
-# sent: that matters where nobody waits for an answer, as for notifications.
+# sent: that matters where no call waits for an answer, as for notifications.
 _BOUNDS: dict[str, int] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -118,14 +117,14 @@ def _said(url: str) -> dict[str, Any]:
 
 
 def close_socket(connection: AnyConnection) -> None:
-    """Break a connection from our side: whoever waits for an answer on it is told so."""
+    """Shut down the socket of a connection: every call that waits on it fails."""
     if not connection.closed:
         shut_down(connection.fileno())
 
 
 @contextmanager
 def answered_within(connection: AnyConnection, wait_s: float) -> Iterator[None]:
-    """Hang up a connection if this takes longer: then what is asked on it fails with an `OperationalError`."""
+    """Close the socket of a connection if this takes longer: its call then fails with an `OperationalError`."""
     timer = asyncio.get_running_loop().call_later(wait_s, close_socket, connection)
     try:
         yield
@@ -147,7 +146,7 @@ class ConnectFailed(ConnectionLost):
 
 
 class ConnectionTimedOut(ConnectFailed):
-    """Nobody answers: neither yes nor no."""
+    """The database did not answer in time."""
 
 
 class _Prepared:
@@ -188,11 +187,11 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """The number of the process that serves it, as whoever answered has told."""
+        """The process id of its server process, as the server has sent it."""
         return self._pgconn.backend_pid
 
     def close_socket(self) -> None:
-        """Let whoever waits for an answer have none."""
+        """Make the call that waits for an answer fail."""
         close_socket(self.connection)
 
     async def close(self) -> None:

@@ -1,27 +1,27 @@
-"""The connections of a store, and how a call is made on one of them.
+"""The pool of connections of a store, and how it makes a call on one of them.
 
 Laws of this file
 -----------------
 1. A call is one statement in a transaction of its own, so one round trip.
-2. What the database refuses because of others (a deadlock, a serialization) is tried
-   again here: nothing of it was done.
-3. If the connection breaks, nobody knows what was done. `ConnectionLost` says so; a call that
-   has an operation number is made again under the same number, which the database
-   takes only once: then what the first one answered is read.
-4. A connection that comes back from a call in any state but idle is closed.
-5. A database that says nothing is lost, too, after some seconds (`lookout.py`).
-6. What it refuses for a reason that somebody can mend is said so (`refusals.py`).
+2. A deadlock or a serialization failure undoes the statement, so the call is made again here.
+3. If a connection breaks, the outcome of its call is unknown: `ConnectionLost`. A call with an
+   operation number is made again under that number, which the database takes only once. If the
+   first attempt succeeded, the answer it noted is read.
+4. A connection that is not idle after a call is closed.
+5. A database that stays silent is treated as lost after some seconds (`ConnectionWatch`).
+6. A refusal that an operator can fix is raised with a sentence that says how (`errors.py`).
 
-Finds out whether a database is still there while calls wait for its answer.
+How silence is detected
+-----------------------
 
-    a call takes long → ask over a new connection ─┬→ no answer: everybody is hung up
-                                                   └→ an answer: those that nobody works for are hung up
+    a call takes long → ask over a new connection ─┬→ no answer: every open socket is closed
+                                                   └→ an answer: sockets of calls without a working process are closed
 
-No bound fits every call: one may wait for a lock, or count ten million rows. So what takes long is not ended but asked
-after. A call whose process in the database is idle has been answered long ago, and the answer was lost on its way.
+No timeout fits every call: one may wait for a lock, or count ten million rows. So a long call is not ended; its
+server process is looked up over a second connection. If that process is idle, it has answered, and the answer was lost.
 
-While it is silent, one at a time tries to connect, and everybody else is refused at once: else each call would wait
-its own ten seconds, those that wait for a place one after the other.
+While the database is silent, one caller at a time tries to connect and the others are refused at once. Otherwise each
+would wait its own ten seconds, one after the other.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ from penstock.store.postgres.connection import (
 from penstock.store.postgres.errors import READ_ONLY, Locked, not_let_in, refusal
 from penstock.store.postgres.statements import SqlFunction, function, statement
 
-# How often it is looked whether a call takes long, and how long nobody tries after somebody has failed.
+# How often calls are checked for their duration, and how long connecting is not tried after a failure.
 LOOK_S = 1.0
 # Processes that wait for the next statement, and have for a while. One that is not there proves nothing: the number is
 # the one that PgBouncer tells, where that is in between.
@@ -96,12 +96,12 @@ class ConnectionWatch:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it is known that nobody answers, so that it is not worth while to try right now."""
+        """Whether the database is known to be silent, so that connecting now is not worth a try."""
         return self._is_silent and (self._trying > 0 or asyncio.get_running_loop().time() < self._next_try)
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Try to connect: whoever is refused has been answered."""
+        """Try to connect. A refusal is an answer, too."""
         self._trying += 1
         try:
             yield
@@ -137,7 +137,7 @@ class ConnectionWatch:
         except ConnectionTimedOut:
             lost = set(sessions)
         except (ConnectionLost, psycopg.Error):
-            # It refuses: so it is there, or whoever is there ends those connections by itself.
+            # It refuses, so it is there; or what is there ends those connections by itself.
             lost = set()
         now = asyncio.get_running_loop().time()
         for session, since in began.items():
@@ -178,14 +178,14 @@ PLANS = {
     "jit": "off",
 }
 _ISOLATION = ("default_transaction_isolation", r"read\ committed")
-# Of databases with another encoding nothing is expected but ASCII. One with SQL_ASCII holds whatever it is given.
+# Databases with another encoding get ASCII only. One with SQL_ASCII takes any bytes.
 _ENCODINGS = {"UTF8": "utf-8", "SQL_ASCII": "utf-8", "LATIN1": "latin-1"}
 T = TypeVar("T")
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 class NotDurable(StoreUnfit):
-    """The database does not promise what a store of queues needs."""
+    """The configuration of the database does not guarantee what a store needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +253,7 @@ class Database:
         self._is_closed = False
         here = (*PLANS.items(), ("lock_timeout", settings.timing.lock))
         self._plans_here = ";".join(f"SET LOCAL {name} = '{value}'" for name, value in here).encode()
-        # What its texts can hold, in Python's words; known once there was a connection.
+        # The encoding of its texts, by Python's name; known after the first connection.
         self.encoding = "utf-8"
         self._watch = ConnectionWatch(
             partial(self.connect, wait_s=settings.silence_s), wait_s=settings.silence_s, is_pooled=settings.is_pooled
@@ -275,7 +275,7 @@ class Database:
             raise not_let_in(error) from error
         self.encoding = _ENCODINGS.get(connection.info.parameter_status("server_encoding") or "UTF8", "ascii")
         connection.prepare_threshold = None if self.settings.is_pooled else 2
-        # Whatever is the default of the role or of the database: a call has to see what was committed while it waited
+        # Not the default of the role or database: a call has to see what was committed while it waited
         # for a lock. Single statements go by the options above; behind a pooler there are none.
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         for kind, dumper in DUMPERS:
@@ -291,10 +291,10 @@ class Database:
         while self._free:
             await self._free.pop().close()
 
-    # Two methods rather than a context manager: they are on the way of every verb.
+    # Two methods rather than a context manager, because every verb uses them.
 
     async def borrow(self) -> Session:
-        """Return a connection that is nobody else's until it is given back."""
+        """Return a connection for exclusive use until it is given back."""
         await self._places.acquire()
         try:
             while self._free:
@@ -312,7 +312,7 @@ class Database:
 
     async def _connected(self) -> Session:
         if self._watch.is_silent:
-            # Whoever waits for a place would wait for the same answer, one after the other.
+            # Callers in the queue would each wait for the same missing answer, one after the other.
             raise ConnectionTimedOut(unanswered(self.settings.url))
         return Session(await self.connect())
 
@@ -345,9 +345,9 @@ class Database:
             await self.give_back(session)
 
     async def _refuse(self, error: psycopg.Error) -> None:
-        """Raise what an error of the database is to those who asked, if it is no mistake of ours."""
+        """Raise the refusal that an error of the database stands for, unless it is a bug of ours."""
         if error.sqlstate == READ_ONLY:
-            # Whoever was the primary is not any more, and these connections would stay with it.
+            # The former primary is a standby now, and these connections would stay with it.
             await self._close_free()
         refused = refusal(error)
         if refused is not None:
@@ -365,7 +365,7 @@ class Database:
         try:
             return await self._run(text, values)
         except ConnectionLost:
-            # To look twice harms nobody; if there is no database any more, connecting says so.
+            # Reading twice is harmless; if the database is gone, connecting says so.
             return await self._run(text, values)
 
     async def call_once(self, name: str, *values: Any, operation: int) -> Any:
@@ -432,7 +432,7 @@ class Database:
             except _AGAIN as error:
                 again = error
             except ConnectionLost:
-                # Whatever broke it has broken those that are idle, too: the next call begins with a new one.
+                # Idle connections are broken, too: the next call opens a new one.
                 await self._close_free()
                 raise
             except psycopg.Error as error:
@@ -446,7 +446,7 @@ class Database:
 
 
 def _with_plans(url: str, lock: str) -> str:
-    """Return how to connect so that statements are planned, and see what others do, as they were meant to."""
+    """Return the URL with our planner settings and isolation level."""
     given = conninfo_to_dict(url).get("options") or ""
     ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION, ("lock_timeout", lock)))
     return make_conninfo(url, options=f"{ours} {given}".strip())

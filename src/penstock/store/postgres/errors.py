@@ -1,13 +1,10 @@
-"""What a database refuses for a reason that somebody can mend, in a sentence that says how.
+"""Errors of the database that an operator can fix, as sentences that say how; and how a busy lock is retried.
 
-What it says itself may name hosts, users and tables, and is for those who look after it; these sentences may be shown
-to anybody. Of what is refused nothing was done. All other errors of the database are mistakes of ours, and stay as they
-are.
+The database's own messages may name hosts, users and tables, so they go to the log only; these sentences may be shown
+to any caller. A refused call has changed nothing. Every other database error is a bug of ours and is not translated.
 
-What takes a lock that others may hold for long is tried for a moment, and again a little later.
-
-Whoever waits for such a lock holds up everybody who comes behind: so it waits for half a second at most (`sql/`), gives
-way, and comes again.
+A lock that others may hold for long is waited for half a second at most (`sql/`), because everybody else would queue
+up behind the waiter. Then it is released and tried again a little later (`retry_on_lock`).
 """
 
 import asyncio

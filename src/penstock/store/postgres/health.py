@@ -2,7 +2,7 @@
 
 A snapshot that stays open for long, of a forgotten `BEGIN` or a slow report, keeps VACUUM from removing rows that
 everybody else has done with, in every table of the database, and the disk fills. So the
-oldest snapshot and its process are shown, for whoever is to end it.
+oldest snapshot and its process are shown, for the operator who ends it.
 
 The connection is one of its own: it must answer when all of the store's are busy.
 """
@@ -30,7 +30,7 @@ class DatabaseHealth:
     # By table; those of one schema, as the statistics of PostgreSQL have them.
     live_rows: dict[str, int] = field(default_factory=dict)
     dead_rows: dict[str, int] = field(default_factory=dict)
-    # How many transactions ago the oldest snapshot was taken, and by whom; None if there is none.
+    # How many transactions ago the oldest snapshot was taken, and by which process; None if there is none.
     oldest_snapshot_transactions: int | None = None
     oldest_snapshot_s: float | None = None
     holder_pid: int | None = None
@@ -56,7 +56,7 @@ async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> 
 
 
 class Watch:
-    """Looks every few seconds, over a connection that is made anew when it breaks; `seen` is what it saw last."""
+    """Read the health every few seconds, reconnecting when needed; `seen` is the last result."""
 
     def __init__(
         self, dsn: str, schema: str, *, database: str = "*", every_s: float = EVERY_S, answer_s: float = ANSWER_S

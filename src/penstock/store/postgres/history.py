@@ -1,37 +1,28 @@
-"""The history: settled messages, read in the order of transactions.
+"""The history: settled messages in the order of transactions, read page by page, and its periods.
 
 An offset is the transaction that settled the message, and the row in it:
 
     offset = transaction << 24 | row
 
-Transactions end in another order than they begin. So nothing is told of one that is not
-older than every transaction that still runs: below that, the history is complete and
-does not change. Whoever holds a transaction open that has written something holds up
-the history, and nothing else.
-
-A row of the table is one message, or a pack of messages that were acked together: then the transaction wrote nothing
-else, and message i of it is its row i. Readers do not notice: everything is counted in messages, and a page may begin
-and end within a pack.
-
-Periods are partitions of the table, and go whole. There is one shard, the database, and its number is that of the
-range that its queues are numbered in: 0, unless it is one of several.
-
-Rows of the table `history` as columns of messages: a row is one message, or a pack of those acked together.
+Transactions end in another order than they begin. So readers see only rows older than every running transaction: below
+that, the history is complete and does not change. A transaction that has written something and stays open delays the
+history, and nothing else.
 
     row    at_offset │ queue │ key  │ sent_at_ms  │ …       one message
-    pack   at_offset │ queue │ keys │ sent_ats_ms │ …       message i is at at_offset + i
+    pack   at_offset │ queue │ keys │ sent_ats_ms │ …       messages acked together; message i is at at_offset + i
                              └ 8 bytes for each ──┘   bodies stand back to back, and 4 bytes say how long each is
+
+A pack is all that its transaction wrote. Everything counts messages, so packing is invisible to readers.
+
+Periods are partitions of the table, and are dropped whole; nothing is deleted row by row. The current period and the
+one before it stay. There is one shard, the database, and its number is its range of queue numbers: 0, unless it is one
+of several.
 
 Laws of this file
 -----------------
-1. What a page has does not depend on how its messages are packed: it ends at as many messages,
-   and behind the same message if that one fills it, also within a pack.
-2. Of a pack no message is an object: columns are cut, swapped and joined whole.
-
-The periods of the history, as tables of the database: how large each is, and of when.
-
-History goes in whole periods, by dropping a table; nothing is deleted row by row. The period that is written to stays,
-and so does the one before it.
+1. The content of a page does not depend on how its messages are packed: it ends after as many
+   messages, and behind the message that fills it, also within a pack.
+2. No message of a pack becomes an object: columns are cut, swapped and joined whole.
 """
 
 from array import array
@@ -264,7 +255,7 @@ class HistoryBounds(NamedTuple):
 
 
 class HistoryReader:
-    """Reads the history. What is told moves on about once a second, so that pages are worth their while."""
+    """Reads the history. Its visible end moves on about once a second, so that pages are not tiny."""
 
     def __init__(self, database: Database, now_ms: Callable[[], int]) -> None:
         self._database = database
@@ -281,7 +272,7 @@ class HistoryReader:
         """Tell of everything that was settled so far, and return where that ends."""
         ((end, first, self.shard),) = await self._database.ask("history_end")
         ((last,),) = await self._database.ask("history_last", end)
-        # Just behind the last row: the end of what is told, and not of what might be.
+        # Just behind the last row: the end of the visible history.
         behind = 0 if last is None else ((last >> TRANSACTION_ROW_BITS) + 1) << TRANSACTION_ROW_BITS
         self._end = max(self._end, first, behind)
         self._looked_at_ms = self._now_ms()
@@ -389,7 +380,7 @@ class HistoryReader:
         told = await self._told()
         if before > told.end:
             raise NotWrittenYet(f"{before} is beyond the end of the history, which is {told.end}")
-        # Somebody may read what is to go.
+        # A reader may hold the period that is to be dropped.
         (kept,) = await retry_on_lock(
             lambda: self._database.call("trim_history", before, None, True), self._database.settings.timing.retries_s
         )

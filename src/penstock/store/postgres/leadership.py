@@ -1,18 +1,15 @@
-"""What a store does beside its verbs: it is there, it listens, it agrees on the time, and one of all tidies up.
+"""Coordinate the servers of one database: liveness, wake-ups, a common clock, and one leader that runs maintenance.
 
-Each store has a connection of its own and a row of `server` that names it, so the first to
-come knows that it is alone. One of them is the leader, who does what is due without anyone
-asking; when its connection is gone, the next that asks becomes the leader.
+Each store has a connection of its own and a row of `server` that names it, so the first store to open knows that it is
+alone. One store is the leader and runs maintenance; when its connection is gone, the next store that asks takes over.
 
-Wakes go out by one channel for the whole store, at most one call every few
-milliseconds, with the names of the queues: a NOTIFY takes a lock of the whole server
-until its commit is written, so it is never one for each message, and in a transaction of its own,
-which writes nothing. In transactions of callers it is as rare; of the others it is asked whether they
-have ended, and then told.
+Wake-ups go through one channel for the whole store, in batches of queue names at most every few milliseconds. A NOTIFY
+holds a lock of the whole server until its commit is written, so it is never sent per message, and it runs in a
+transaction that writes nothing. Callers' transactions send one as rarely; for the others the store polls until they
+have ended, and then notifies.
 
-Behind a pooler that lends connections for a transaction nothing stays with a connection:
-leases do not begin anew after a restart, every store tidies, and whoever waits is woken at
-every beat to look for itself. Telling others works, so those with a way of their own hear.
+Behind a transaction pooler nothing stays with a connection: leases are not restarted after a restart, every store runs
+maintenance, and long polls are woken at every beat to look for themselves. Sending notifications still works.
 """
 
 import asyncio
@@ -37,7 +34,7 @@ _NAMES_MAX = 60
 _EVERYBODY = "*"
 # Any role that may connect can call us. Past so many names in `tell_s` everybody is woken once, at its end.
 _HEARD_MAX = 50 * _NAMES_MAX
-# What to tell others, and to look after the queues, is tried again after, whatever it was.
+# Notifying others and maintenance are retried after any of these.
 _TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
 _TIME = b"SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _ENDED = b"""
@@ -151,7 +148,7 @@ class Leadership:
     def may_tell(self, queue: str) -> bool:
         """Whether a transaction that begins to tell of a queue now is the only one for a while."""
         now = asyncio.get_running_loop().time()
-        # Without upkeep there is nobody who would tell later.
+        # Without background tasks there is no later notification.
         if self._task is not None and now < self._told_at.get(queue, 0.0) + self._timing.tell_s:
             return False
         self._told_at[queue] = now
@@ -185,7 +182,7 @@ class Leadership:
                 await self._return()
 
     async def _look_after(self) -> None:
-        """Tidy when it is time. Not between two beats: it may wait for a transaction, and nobody would listen."""
+        """Run maintenance when it is due: in a task of its own, because it may wait for a transaction."""
         while True:
             await self._is_time_to_tidy.wait()
             self._is_time_to_tidy.clear()
@@ -196,7 +193,7 @@ class Leadership:
         connection = self._connection
         if connection is None:
             await asyncio.sleep(self._timing.beat_s)
-            # Something may have been sent elsewhere, and nobody could have told.
+            # Other stores may have sent something without a notification.
             self._wake(None)
             return
         async for heard in connection.notifies(timeout=self._timing.beat_s):
@@ -223,10 +220,10 @@ class Leadership:
             self._wake(None)
 
     async def _leads(self) -> bool:
-        """Whether this store is the one that tidies. Where there are no such locks, every one is."""
+        """Whether this store is the leader. Behind a pooler every store is."""
         if self._connection is None:
             return True
-        # The leader asks, too: nothing else is sent on this connection by which its silence would be noticed.
+        # The leader asks, too: without any other traffic on this connection its silence would go unnoticed.
         with answered_within(self._connection, self._database.settings.silence_s):
             found = await self._connection.execute(f"SELECT {self._database.settings.schema}.lead()".encode())
             row = await found.fetchone()
@@ -234,7 +231,7 @@ class Leadership:
         return self.is_leader
 
     async def _return(self) -> None:
-        """Connect again after the connection broke; who waits may have missed something."""
+        """Connect again after the connection broke; long polls may have missed a wake-up."""
         self.is_leader = False
         await asyncio.sleep(self._timing.beat_s)
         if self._connection is None:
@@ -246,7 +243,7 @@ class Leadership:
                 with answered_within(self._connection, self._database.settings.silence_s):
                     await self._announce(self._connection, is_back=True)
             except BaseException:
-                # It would hear nothing: the next beat finds it closed, and connects again.
+                # Without LISTEN it would hear nothing: the next beat finds it closed, and connects again.
                 await self._connection.close()
                 raise
             self._wake(None)
@@ -264,7 +261,7 @@ class Leadership:
                 await self._database.read(b"SELECT pg_notify(%s, %s)", (channel, f"{pid}:{told}"))
 
     async def _follow(self) -> None:
-        """Tell of what was done in transactions that have ended."""
+        """Notify of sends in callers' transactions that have ended."""
         while True:
             await self._has_running.wait()
             await asyncio.sleep(self._timing.tell_s)
@@ -275,7 +272,7 @@ class Leadership:
                     self._tell_of(await self._database.read(_ENDED, (list(self._running),)))
                 wait_s = min(2 * wait_s, self._timing.beat_s)
                 with suppress(TimeoutError):
-                    # Those that have been open for long are asked after less often, and those that come now are not.
+                    # Old transactions are polled less often, new ones at once.
                     async with asyncio.timeout(wait_s):
                         await self._has_running.wait()
                     break
@@ -289,7 +286,7 @@ class Leadership:
 
 @contextmanager
 def _said(connection: AsyncConnection) -> Iterator[None]:
-    """Say of what goes wrong on a connection whether the database refuses it, or is gone."""
+    """Translate an error on the connection: a refusal, or a lost connection."""
     try:
         yield
     except psycopg.Error as error:

@@ -91,10 +91,10 @@ async def lease(database: Database, known: CachedQueue, asked: LeaseRequest) -> 
     if shares.is_strict:
         quotas = [want, *(0,) * (TIERS - 1)]
     else:
-        # A tier that had something, or all of them if nobody knows: what is wrong is put right by the order.
+        # Tiers that had messages, or all if unknown: the order of tiers corrects a wrong guess.
         ready = [want if tier in known.active or not known.active else 0 for tier in range(TIERS)]
         quotas = shares.quotas(want, ready)
-    # All of the first tier is asked for, and the shortest way is for that: it would be in vain if nothing waits there.
+    # The shortest way asks for one tier alone, and is useless if nothing waits there.
     # So it is where others than plain messages wait, and it would go over what is left of those to find that out.
     is_in_vain = (shares.is_strict and 0 not in known.active) or known.are_marked
     settings = known.settings

@@ -1,18 +1,15 @@
-"""Pages of what is in a queue, for people: what waits first, the most urgent tier first.
+"""Pages of the messages in a queue: for people in the order of delivery, for audits by tier and number.
 
-    position     r-tier-number             behind a message nothing has happened to
-                 w-tier-since-ordinal      behind one that waits and has something of its own
-                 o-since-ordinal           behind one that rests or is spent
-                 l-lease-row               behind one that somebody holds
+    position     r-tier-number             behind a message in `ready`
+                 w-tier-since-ordinal      behind a waiting message in `marked`
+                 o-since-ordinal           behind a resting or spent one
+                 l-lease-row               behind a leased one
 
-A position says where to go on, whether or not what it names is still there. Numbers are
-hexadecimal; nobody else makes sense of them.
+A position stays valid when its message has gone. Numbers are hexadecimal, and opaque to clients.
 
-Everything that is in a queue, page by page, for whoever counts: by lane and number, as columns.
-
-Which numbers were given is read while nobody sends. What is read after that is either
-there, or was settled meanwhile, or belonged to a send that was rolled back: a sequence
-of PostgreSQL does not take numbers back, so such a number is given and never used.
+A page for an audit (`live`) first reads which numbers were given, at a moment without senders. A number below that is
+either in the queue, or was settled meanwhile, or belonged to a send that was rolled back: PostgreSQL's sequences take
+no number back, so such a number is never used.
 """
 
 import asyncio

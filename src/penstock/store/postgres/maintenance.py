@@ -1,4 +1,4 @@
-"""What is due without anyone asking: time moves on, spent messages go to the dead letters, old ones go."""
+"""Maintenance: messages age, wake and expire, leases end, spent messages are buried, purges go on, history goes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ _BURIED_MOST = 10 * MOVE_MESSAGES_MAX
 # A turn of a purge, which is one transaction, settles so many messages, of so many bytes, and one lease more.
 PURGE_MOST = 2_000
 _PURGE_BYTES = 64 << 20
-# A purge that had no turn for so long is run by nobody: its server may have died.
+# A purge without a turn for so long has lost its server, and the leader goes on with it.
 PURGE_IDLE_MS = 10_000
 
 
@@ -70,18 +70,18 @@ class Maintenance:
         self._stuck: set[int] = set()
 
     async def turn(self) -> None:
-        """Learn which period of the history is written to, and begin a new one if it is time.
+        """Read which period of the history is written to, and begin a new one if it is due.
 
         Every store does this now and then: one that wrote to an old period would fail once that is dropped.
         """
         (self.period,) = await self._database.call("turn_history", self._now_ms(), PERIOD_MS)
 
     async def tidy(self) -> None:
-        """Tidy all queues: those in which something is due, and each of them once a minute."""
+        """Run maintenance: on queues in which something is due, and on each queue once a minute."""
         await self.turn()
         for known in await self._due(await self._cache.all_rows()):
-            # It may have been deleted a moment ago; or somebody's open transaction holds what is in it, and the others
-            # are not to wait for that.
+            # The queue may have been deleted a moment ago; or an open transaction holds its messages, and other queues
+            # must not wait for that.
             with suppress(QueueNotFound, TimeoutError):
                 async with asyncio.timeout(QUEUE_S_MAX):
                     await self._cache.run(known.name, self._tidy)
@@ -135,7 +135,7 @@ class Maintenance:
                 self._wake(known.name)
 
     async def purge(self, queue: str, turn: PurgeTurn) -> int:
-        """Bring a purge to its end, and return how many messages it settled, whoever settled them."""
+        """Run a purge to its end, and return how many messages it settled in all, also on other servers."""
         while not turn.is_over:
             try:
                 turn = await retry_on_lock(
@@ -154,7 +154,7 @@ class Maintenance:
 
         while True:
             try:
-                # It notes what it did with the purge, so it may be made again when nobody knows whether it was.
+                # The row of the purge has what was done, so a turn with an unknown outcome is simply repeated.
                 return PurgeTurn(purge, *await self._database.make_once(call, purge))
             except psycopg.Error as error:
                 # The queue was deleted while this waited to enter.
@@ -166,13 +166,13 @@ class Maintenance:
         return PURGE_MOST, _PURGE_BYTES, self.period
 
     async def advance(self, known: CachedQueue) -> bool:
-        """Do all that follows from the time alone, and return whether something waits to be buried."""
+        """Apply everything that is due by the time alone, and return whether something waits to be buried."""
         while await self.advance_a_turn(known):
             pass
         return known.has_spent
 
     async def advance_a_turn(self, known: CachedQueue) -> bool:
-        """Do some of what follows from the time alone, and return whether there is more: tidying does the rest."""
+        """Apply some of what is due by the time alone, and return whether there is more: maintenance does the rest."""
         while True:
             now_ms = self._now_ms()
             settings, from_ms = known.settings, known.lapsed_from_ms(now_ms)
@@ -186,7 +186,7 @@ class Maintenance:
                 return bool(next_ms == MORE_MS)
 
     async def advance_a_turn_with_others(self, known: CachedQueue) -> None:
-        """Do a turn of what follows from the time alone, and wait a moment for those who are at it already."""
+        """Apply one turn of what is due, and wait a moment for other transactions that are applying it already."""
         await self.advance_a_turn(known)
         for _ in range(_HELD_TRIES):
             if not known.is_held:
@@ -205,7 +205,7 @@ class Maintenance:
         try:
             grave = await self._grave(known)
         except StoreForbids:
-            # It may not make the queue they go to; somebody else will.
+            # This role may not create the dead-letter queue; a server will.
             return 0
         now_ms, settings = self._now_ms(), grave.settings
         try:
@@ -215,7 +215,7 @@ class Maintenance:
             )  # fmt: skip
         except psycopg.Error as error:
             if error.sqlstate == CHANGED:
-                # Whichever of the two it was: the other may have been deleted.
+                # Either queue may be the one that changed or was deleted.
                 self._cache.forget(grave.name)
             raise
         if count or not settings.size_max:

@@ -1,6 +1,6 @@
 """Brings a schema to what this code needs, under a lock: of many servers that start at once, one does it.
 
-Migrations are numbered files that run once each, in order. Functions are made anew
+Migrations are numbered files that run once each, in order. Functions are created again
 when any of them has changed; so that old and new servers work side by side, a function
 whose arguments or answer change gets a new name, and its old one stays for a release.
 A schema that is newer than the code is left alone: migrations only add what old
@@ -52,7 +52,7 @@ class SchemaState:
 
 
 class SchemaMissing(StoreUnfit):
-    """The schema is not there, or older than the code, and nobody has said that it may be changed."""
+    """The schema is missing, or older than the code, and the settings do not allow to change it."""
 
 
 def steps(schema: str, found: SchemaState) -> Sequence[str]:
@@ -86,7 +86,7 @@ async def migrate(
     connection: AsyncConnection, schema: str, log_event: LogEventWriter = quiet, *, waits: BriefWaits = BRIEF_WAITS
 ) -> int:
     """Do what is left to do, and return the version the schema has then."""
-    # Looked at without the lock first: whoever may change nothing may still start.
+    # Read without the lock first: a role without rights to change the schema may still start.
     if steps(schema, await look(connection, schema)):
         await without_long_waits(
             connection, schema, lambda: _run_steps(connection, schema, waits), log_event, pause_s=waits.pause_s

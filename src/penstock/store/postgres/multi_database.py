@@ -1,20 +1,16 @@
-"""Opens several databases that are used as one: each once, with numbers of its own, and all at one time.
+"""Use several databases as one: open each once, number their queues apart, and route callers' transactions.
 
-Several databases used as one: which of them are one and the same, and which numbers the queues of each have.
+A queue's number is part of every message id, so no two databases of a map may use the same one. Each has a *range* of
+numbers, kept in it (`moment.queue_range`): range r begins at r << 24. A database that is used alone has range 0, and
+is not bound to it.
 
-The number of a queue is part of every message's id, so no two databases of a map may give the same. Each has a *range*
-of them, kept in it (`moment.queue_range`): range r begins at r << 24. A database that is used alone has range 0, and is
-not bound to it.
+Opening several claims a range for each, under a lock in all of them: if several servers start at once, one claims and
+the others read the result. A range is kept as soon as a queue has a number of it, whatever becomes of the map. The
+locks are tried, not waited for, because another map may list the same databases in another order.
 
-Who opens several claims a range for each, under a lock in all of them: of servers that start at once, one does it and
-the others find it done. A range is kept whatever becomes of the map, once a queue has a number of it. The locks are
-tried, not waited for, since another map may name the same databases in another order.
-
-Transactions of callers where queues are in several databases: a connection is to one of them, and a queue in one.
-
-Nothing is written to a database that the queue is not in: that a connection is to the right one is found out before
-it is first used, by a lock that the store holds and that the connection cannot take. A connection stays with its
-database, so that is asked once.
+A caller's connection leads to one database. Before its first use the store checks that this is the queue's database:
+it holds a lock that the connection then cannot take. So nothing is written to a wrong database. A connection stays
+with its database, so the check is made once.
 """
 
 import asyncio
@@ -41,7 +37,7 @@ from penstock.store.postgres.store import PostgresStore
 class CommonClock:
     """The time of all: that of the machine, or the latest that any of the databases has seen.
 
-    Whoever waits for something reckons with one time, whichever database it is in.
+    Waiting is computed with one time, whichever database a queue is in.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -66,7 +62,7 @@ async def open_several(
     has_upkeep: bool = True,
     log_event: LogEventWriter = quiet,
 ) -> AsyncIterator[tuple[list[PostgresStore], list[int]]]:
-    """Open databases for as long as this lasts; yields those that differ, and which of them each of the given is.
+    """Open databases until the block ends; yields the distinct stores, and for each given database its store.
 
     Raises `QueueNumbersOverlap`, and what opening one raises: all are opened, or none.
     """
@@ -130,7 +126,7 @@ class QueueNumbers(NamedTuple):
 def claims(found: Sequence[QueueNumbers]) -> list[int]:
     """Return the range that each database is to have: its own if it can. Raises `QueueNumbersOverlap`."""
     owners: dict[int, int] = {}
-    # Who has queues cannot give way, who has claimed a range before should not.
+    # A database with queues cannot change its range, and one that has claimed a range should not.
     for place in sorted(range(len(found)), key=lambda at: (not found[at].has_queues, not found[at].is_claimed)):
         each = found[place]
         if each.has_queues:
@@ -150,9 +146,9 @@ def _check(found: Sequence[QueueNumbers], owners: dict[int, int], place: int) ->
         )
     if each.range in owners:
         raise QueueNumbersOverlap(
-            f"databases {owners[each.range] + 1} and {place + 1} of the map were used apart from each other: ids of "
-            "queues and messages of both are the same. Serve them by servers of their own; or drain one, drop its "
-            "schema and begin with an empty one, which then gets ids of its own"
+            f"databases {owners[each.range] + 1} and {place + 1} of the map use the same queue ids, because both were "
+            "used alone before. Run a separate server for each; or drain one, drop its schema and start with an "
+            "empty one"
         )
 
 
@@ -192,11 +188,13 @@ async def claim(databases: Sequence[Database], dice: Dice) -> list[int]:
         if claimed is not None:
             return claimed
         await asyncio.sleep(dice.roll() * _PAUSE_S)
-    raise StoreUnreachable("the numbers of queues are locked by somebody in one of the databases")
+    raise StoreUnreachable(
+        "the table of queue numbers stays locked in one of the databases: look for an open transaction there"
+    )
 
 
 async def _claim(databases: Sequence[Database]) -> list[int] | None:
-    """Claim ranges; None if somebody else holds the lock of one."""
+    """Claim ranges; None if the lock of a database is taken."""
     async with AsyncExitStack() as stack:
         connections: list[AsyncConnection] = []
         for database in databases:

@@ -1,10 +1,8 @@
-"""What operators decide: which queues there are, who goes first, what is tried again.
+"""What operators do: escalate messages, redrive dead letters, and keep track of running redrives.
 
-Redrives in a table of the database; satisfies `store.kept_redrives.KeptRedrives`.
-
-Each verb is one statement that does no harm if it is run twice, so one whose answer was lost
-is run again. Who runs a redrive is in its row: to take over, and to note, checks that in
-the same statement.
+`PostgresRedrives` keeps the tasks in a table and satisfies `store.interface.KeptRedrives`. Each of its verbs is one
+statement that is safe to repeat, so a lost answer is simply asked for again. The row of a redrive names its runner:
+taking over and noting progress check that in the same statement.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -221,7 +219,7 @@ class PostgresRedrives:
         try:
             return await self._database.ask(name, **named)
         except psycopg.Error as error:
-            # Whoever notes tries again, whatever it was; a redrive does not die of it.
+            # The caller notes again after any error; a redrive does not fail because of it.
             raise StoreRefuses(f"the database did not do this: {error}") from error
 
 

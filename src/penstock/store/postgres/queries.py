@@ -1,17 +1,14 @@
-"""What can be asked of a queue: counts, one message, who holds what. Nothing here writes.
+"""Read-only questions about queues: counts, single messages, receipts, explanations.
 
-Rows of the database as messages, for whoever looks at them one by one.
-
-How much is in queues: one statement for any number of them, and as long for a million messages as for thousands.
+Any number of queues is described by one statement, which takes as long for a million messages as for thousands:
 
     little    counted at each look
-    much      counted behind those who ask, as long as somebody asks now and then, and the last count is answered
+    much      counted in the background while somebody keeps asking; the last count is the answer
 
-Each kind of messages of a queue (of a tier, leased, delayed and so on) is counted by itself, and is little up to
-`COUNTED_MOST`. A store without upkeep has nobody who counts behind: whoever asks counts what is much, unless that was
-done a moment ago.
+Each kind of messages (of a tier, leased, delayed and so on) is counted by itself, and is little up to `COUNTED_MOST`.
+A store without background tasks counts large kinds during the question, unless a recent count exists.
 
-Why a message waits: the words are the core's (`core/queue/explain.py`), the places are counted in the database.
+The words of an explanation are the core's (`core/queue/explain.py`); the positions are counted in the database.
 """
 
 import asyncio
@@ -103,7 +100,7 @@ def pair(identity: Identity) -> tuple[int, int] | None:
 
 # So many of a kind are counted at each look.
 COUNTED_MOST = 2_000
-# Up to so many in all are counted each time if nobody counts behind; to count a million takes a tenth of a second, and
+# Up to so many in all are counted each time without a background task; a million takes a tenth of a second, and
 # a larger count is kept for about ten times as long as it took.
 COUNTED_EACH_TIME = 100_000
 COUNTED_PER_MS = 1_000
@@ -171,7 +168,7 @@ def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
 
 
 def _until_ms(kept: KeptCounts) -> int:
-    """How long a count is good where nobody counts behind."""
+    """How long a count is valid without a background task."""
     count = sum(kept.ready)
     return kept.at_ms + (count // COUNTED_PER_MS if count > COUNTED_EACH_TIME else 0)
 
@@ -183,7 +180,7 @@ class QueueCounter:
     def __init__(self, database: Database, now_ms: Callable[[], int]) -> None:
         self._database = database
         self._now_ms = now_ms
-        # Queues that hold much, of which somebody has asked, and when.
+        # Large queues that were asked about, and when.
         self._asked_ms: dict[CachedQueue, int] = {}
         self._has_asked = asyncio.Event()
         self._is_running = False
@@ -205,7 +202,7 @@ class QueueCounter:
         return known.kept
 
     async def run(self) -> None:
-        """Count behind those who ask."""
+        """Count in the background."""
         self._is_running = True
         while True:
             await self._has_asked.wait()
@@ -384,7 +381,7 @@ class QueueNames:
         return self._names.get(queue)
 
     async def learn(self, queues: set[int]) -> None:
-        """Read names anew: a queue may have been deleted meanwhile."""
+        """Read names again: a queue may have been deleted meanwhile."""
         if queues:
             numbers = SENT_AS["integer[]"](sorted(queues))
             for number, name, is_deleted in await self._database.ask("queue_names", numbers):
@@ -452,7 +449,7 @@ class Summaries:
 
 
 def _is_due(known: CachedQueue, seen: QueueSummary, now_ms: int) -> bool:
-    # What others hold is not asked for all the while.
+    # What is locked by others is not polled at every question.
     is_left = known.is_held and now_ms < known.due_ms
     return not is_left and (seen.is_due or seen.has_aged(known, now_ms))
 

@@ -1,13 +1,12 @@
-"""Queues are made, changed and deleted: rarely, and one at a time in each process.
+"""Create, change, delete and purge queues, and the calls that note their answer.
 
-What was answered is noted in the database (`noting.py`), so that a connection that breaks does not make a queue that
-was just made one that is there already, nor one that was just deleted one that was never there.
+These calls are rare. Each is made in one transaction together with a row of `operation` that keeps its answer, so that
+a broken connection does not turn a queue that was just created into one that exists already, nor one that was just
+deleted into one that never was there.
 
-Calls that change something and are rare: made in one transaction, together with a note of what they answered.
-
-If the connection breaks, the note is looked for. The note is the first thing in the transaction: whoever makes the same
-call again waits at it for the first one, and learns from it what that one answered. What is done all the time notes its
-answer by itself (`Database.call_once`); this takes some round trips more, and works with any function.
+The note is the first statement of the transaction. If the connection breaks, the note is looked up; if the same call
+is made again, it waits at the note for the first attempt and then reads its answer. Frequent calls note their answer
+inside their function (`Database.call_once`); this takes some round trips more, and works with any function.
 """
 
 import json

@@ -1,22 +1,16 @@
-"""What a process knows of a queue: its settings, and what it has learned by using it.
+"""The queues that a process knows: their settings, and what it has learned by using them.
 
-Settings are those of the database as they were read. Every verb says which version it
-has, and is refused if there is a newer one; then the queue is read again.
+Settings are cached as they were read. A verb is given the cached queue and sends its version; if the database has a
+newer one it refuses the call, which has then changed nothing, and the queue is read and the verb made again.
 
-The rest is this process's own, and may be wrong without harm:
+The rest belongs to this process, and may be wrong without harm:
 
-- which tiers have something, and whose turn it is (`core.queue.fairness`). A process shares
+- which tiers have messages, and whose turn is next (`core.queue.fairness`). Each process shares
   what it leases fairly by itself, so all of them together do;
-- below which number of a tier, and before which turn, nothing waits any more, so that a
-  lease does not walk over the remains of what was leased before (see `LeaseStart` and
-  `GroupLeaseStart`);
-- when something timed happens next. Others may have made it earlier, so the database
-  is asked again after a while.
-
-The queues a process knows, by name, and how a verb is made on one of them.
-
-A verb is given the queue as it is known. If the database says that it was changed, it
-is read again and the verb is made again: nothing of the first one was done.
+- the number of each tier, and the turn, below which nothing waits any more, so that a lease does
+  not walk over dead index entries (see `LeaseStart` and `GroupLeaseStart`);
+- when the next timed event happens. Others may have made it earlier, so the database is asked
+  again after a while.
 """
 
 import asyncio
@@ -39,14 +33,14 @@ from penstock.store.errors import QueueNotFound
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
 
-# How long what others do may go unseen.
+# How long changes by others may go unnoticed.
 ASK_MS = 1_000
 # How late others may see a lease whose end has come: its commit may have taken a while. And longer, now and then.
 LATE_MS = 2_000
 LATER_MS = 60_000
 # What `advance` says is next if there is more to do than one call does.
 MORE_MS = 0
-# How soon to look again at what is due while somebody else's transaction holds it.
+# How soon to look again at what is due while another transaction holds it.
 HELD_MS = 100
 _NEVER_MS = 2**62
 # How often a process forgets what it believes about places that nothing waits at: with a snapshot held open it may take
@@ -78,7 +72,7 @@ class LeaseStart:
 
     A bound may rise to the first number that is left only if no lower one can still
     appear. A send draws its numbers after it has a transaction id. So when a lease looks,
-    whoever has drawn a lower number has an id below the end of its snapshot; when a later
+    every drawer of a lower number has an id below the end of its snapshot; when a later
     lease sees no transaction running below that, all of them have ended, and the first
     number that this later lease finds is the lowest there is.
 
@@ -112,7 +106,7 @@ class GroupLeaseStart:
 
     What comes to wait gets a turn that is not before the floor of its tier, which is in the
     database and only rises: a lease raises it to the turn that is served next. It is read
-    by those who have a transaction id already. So whoever has not seen a floor has an id
+    by transactions that have an id already. So a transaction that has not seen a floor has an id
     below the end of a snapshot that was taken after it was raised. When a later lease sees
     no transaction running below that, all of them have ended: nothing comes before that
     floor any more, and nothing is before the first turn that this later lease finds. The
@@ -176,7 +170,7 @@ class CachedQueue:
         self.active: Sequence[int] = ()
         self.due_ms = 0
         self.asked_at_ms = 0
-        # Leases that were to end by then have ended, but for those whose commit is seen too late.
+        # Leases due by then have ended, except those whose commit becomes visible too late.
         self.looked_until_ms = -1
         # Whether something is due that others hold, as two looks have left it; and what the last one left.
         self.is_held = False
@@ -257,7 +251,7 @@ class CachedQueue:
             # Another look may have left something before this one began.
             self.looked_until_ms = max(self.looked_until_ms, now_ms - LATE_MS)
         if self.is_held:
-            # Not at each lease: whoever holds it may take minutes.
+            # Not at each lease: the holder may take minutes.
             self.due_ms = now_ms + HELD_MS
         else:
             self.due_ms = _NEVER_MS if next_ms is None else next_ms
@@ -297,7 +291,7 @@ def rank(shares: Shares) -> list[int]:
 
 
 class SharedLock:
-    """Many work in a queue at once; who changes it waits for them, and they wait for it.
+    """Many verbs work in a queue at once; a change waits for them, and they wait for it.
 
     This orders what one process does. Processes among each other are ordered by a lock
     in the database.
@@ -375,7 +369,7 @@ class QueueCache:
         return self.note(QueueRow(*rows[0]))
 
     async def settled(self, names: Sequence[str]) -> list[tuple[str, int]]:
-        """Return those that can be names of queues, with the versions known here, once nobody makes or deletes them."""
+        """Return valid names with their known versions, after this process has finished creating or deleting them."""
         found = []
         for name in filter(is_name, names):
             lock = self._in_doubt.get(name)
@@ -418,7 +412,7 @@ class QueueCache:
 
     @asynccontextmanager
     async def doubt(self, *names: str) -> AsyncIterator[None]:
-        """Let whoever asks for these names wait until it is known whether there are such queues."""
+        """Make lookups of these names wait until their creation or deletion is decided."""
         async with AsyncExitStack() as stack:
             for name in sorted(names):
                 lock = self._in_doubt.get(name)

@@ -22,7 +22,7 @@ _INT8_MAX = 2**63 - 1
 
 
 class Columns:
-    """Receipts as columns, and which of them stands for each that was given."""
+    """Receipts as columns, without duplicates, and the column of each given receipt."""
 
     __slots__ = ("leases", "tokens", "rows", "_nths")
 

@@ -2,7 +2,7 @@
 
 A file of `sql/` either makes a function, which a verb calls, or is a statement that
 asks. The arguments of a function are read from its head, so that each is sent as what
-it is declared as, and nobody writes the list twice.
+it is declared as, and the list is written once.
 """
 
 import pkgutil
@@ -51,7 +51,7 @@ class SqlFunction:
 
     def __init__(self, name: str, kinds: Sequence[str], *, is_row: bool) -> None:
         places = range(1, len(kinds) + 1)
-        # What answers with one value is asked for that value: a row of a table would be stored first, and read again.
+        # A function with a single value is selected directly: the row of a table function would be stored first.
         before = "SELECT * FROM" if is_row else "SELECT"
         self.text = f"{before} {name}({', '.join('%s' for _ in places)})".encode()
         self.direct_text = f"{before} {name}({', '.join(f'${place}' for place in places)})".encode()

@@ -214,11 +214,11 @@ class PostgresStore:
         (at_ms,) = await self._database.call("wakes_at_ms", known.number, known.looked_until_ms)
         if at_ms is None:
             return None
-        # What is due and held by somebody's transaction is not asked for all the while.
+        # What is due but locked by a transaction is not polled continuously.
         return max(int(at_ms), known.due_ms) if known.is_held else int(at_ms)
 
     def _wake(self, queue: str) -> None:
-        """Call whoever watches here, and tell those elsewhere."""
+        """Call the watchers of this process, and notify the other ones."""
         self._leadership.tell(queue)
         self._wake_watchers(queue)
 
@@ -295,7 +295,7 @@ class PostgresStore:
         return went
 
     async def _give_back(self, known: CachedQueue, token: int) -> None:
-        """Undo a lease whose answer was lost, if it was made: nobody knows of it."""
+        """Undo a lease whose answer was lost, if it was made: no consumer has its receipts."""
         for number, rows in await self._database.ask("lease_by_token", known.number, token):
             receipts = [Receipt(number, token, row) for row in rows]
             await self._release(known, receipts, UNTOUCHED)
@@ -328,7 +328,7 @@ class PostgresStore:
     ) -> list[Outcome]:
         lease.check_lease(1, lease_ms)
         if outlives:
-            # What has lapsed this instant, in whichever process, is to be found among what waits.
+            # A lease that has lapsed this instant, in any process, has to be among the waiting messages.
             await self._present(queue, with_others=True)
 
         async def extend(known: CachedQueue) -> list[Outcome]:

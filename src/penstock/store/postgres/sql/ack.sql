@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION penstock.ack(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_front bigint := pg_current_xact_id()::text::bigint << 24;
-    -- With p_outlives a receipt is good although its time is over, as long as nobody else has the message.
+    -- With p_outlives a receipt is good although its time is over, as long as the message is not leased again.
     v_now bigint := CASE WHEN p_outlives THEN 0 ELSE p_now END;
     v_good record;
     v_ids bytea[];

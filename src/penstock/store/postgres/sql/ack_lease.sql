@@ -26,7 +26,7 @@ BEGIN
             )
         RETURNING *
     ), told AS (
-        -- Nothing else is told of in this transaction, so the first of them has row 0.
+        -- The transaction writes no other history, so the first of them has row 0.
         INSERT INTO penstock.history (
             period, at_offset, queue, key, sent_at_ms, first_leased_ms, last_leased_ms, settled_at_ms, deliveries, tier,
             ending, packed, keys, sent_ats_ms, body, body_sizes, attributes, attribute_sizes

@@ -1,5 +1,5 @@
 -- Messages of these groups of a standard queue are held now (p_sign 1), or no longer (-1); a group is named once for each.
--- Nobody waits for another's commit: rows of a group that others are at are passed over, and the rest become one.
+-- No transaction waits for another: rows of a group that are locked are passed over, and the rest become one.
 CREATE OR REPLACE FUNCTION penstock.count_held(p_queue integer, p_now bigint, p_groups bytea[], p_sign integer) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

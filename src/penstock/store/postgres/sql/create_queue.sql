@@ -1,5 +1,5 @@
 -- Make a queue; answers with its number, or with NULL if there is one of this name. Its sequences belong to the owner of
--- the schema, whoever makes it: so it runs with the rights of the owner, for those who may add a queue.
+-- the schema, so this runs with the owner's rights, for every role that may insert a queue.
 CREATE OR REPLACE FUNCTION penstock.create_queue(p_name text, p_settings text, p_grave text, p_now bigint)
 RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

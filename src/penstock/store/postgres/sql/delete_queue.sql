@@ -1,6 +1,6 @@
 -- Take a queue away. Its row stays, for its history and so that its number is not used again. What is more in it than one turn
--- settles goes in further ones (`purge_turn`), which nobody sees.
--- With the rights of the owner, to whom its sequences belong; for those who may take a queue away.
+-- settles goes in further turns (`purge_turn`), out of sight.
+-- Runs with the rights of the owner, to whom the sequences belong, for every role that may update queues.
 CREATE OR REPLACE FUNCTION penstock.delete_queue(
     p_queue integer, p_version bigint, p_now bigint, p_id bigint, p_is_fifo boolean, p_history smallint,
     p_most integer, p_bytes_most bigint, p_period integer

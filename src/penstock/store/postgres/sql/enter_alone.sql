@@ -1,6 +1,6 @@
--- Have a queue for oneself until the transaction ends: wait for everyone who is at work in it. Whoever comes meanwhile waits
--- behind, and a transaction of a caller's may stay open for hours, or a backup look at a sequence of the queue: so nothing
--- in this transaction is waited for for long.
+-- Take a queue exclusively until the transaction ends, after all transactions that work in it. New ones queue up behind, and a
+-- caller's transaction may stay open for hours, or a backup read a sequence of the queue: so this transaction waits for no lock
+-- for long.
 --
 -- ALTER SEQUENCE takes a lock that excludes that of `enter`, and this one changes nothing. It is for the owner of the
 -- sequence, so the function runs with the owner's rights, for those who may write messages.

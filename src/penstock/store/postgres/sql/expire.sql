@@ -1,4 +1,4 @@
--- Let go of messages that nobody holds and that were sent too long ago; answers with how many.
+-- Settle messages past their retention, except leased ones; answers with how many.
 CREATE OR REPLACE FUNCTION penstock.expire(
     p_queue integer, p_version bigint, p_now bigint, p_sent_until_ms bigint, p_most integer, p_is_fifo boolean,
     p_history smallint, p_period integer, p_bounds bigint[]

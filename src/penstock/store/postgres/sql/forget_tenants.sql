@@ -1,4 +1,4 @@
--- Messages of these groups were settled while nobody held them: a group that has no others begins anew.
+-- Messages of these groups were settled while they waited: a group without others loses its account of time.
 CREATE OR REPLACE FUNCTION penstock.forget_tenants(p_queue integer, p_groups bytea[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

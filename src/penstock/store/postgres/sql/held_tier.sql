@@ -1,4 +1,4 @@
--- The tier of a message that somebody holds, and since when it has it: messages age and escalations end while they are held,
+-- The tier of a leased message, and since when it has it: messages age and escalations end while they are held,
 -- too. Nothing is written then: it is found out when it is asked for, and when the message comes back.
 CREATE OR REPLACE FUNCTION penstock.held_tier(
     p_tier smallint, p_since_ms bigint, p_own_tier smallint, p_until_ms bigint, p_now bigint, p_aging_ms bigint[],

@@ -1,5 +1,5 @@
 -- Behind which row a page is full of bytes, from an offset on and before another; NULL if it is not. A pack that begins
--- before the offset does not count: nobody knows here how much of it is asked for.
+-- before the offset does not count: how much of it is wanted is not known here.
 SELECT min(at_offset) + 1 FROM (
     SELECT at_offset, sum(size) OVER (ORDER BY at_offset ROWS UNBOUNDED PRECEDING) AS size
     FROM (

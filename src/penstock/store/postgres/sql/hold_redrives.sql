@@ -1,4 +1,4 @@
--- Of two who want the same one, the second finds, when the first has committed, that somebody was heard just now.
+-- If two servers want the same one, the second finds, after the first has committed, a runner that was heard just now.
 UPDATE penstock.redrive
 SET runner = %(runner)s, heard_at_ms = %(now_ms)s
 WHERE ended_at_ms IS NULL

@@ -20,7 +20,7 @@ DECLARE
     v_is_due boolean := p_is_due;
     -- What is larger is not packed: a row for each message is not much beside that.
     c_packed_bytes_max CONSTANT integer := 1048576;
-    -- A process looks at the clock again after so long, whatever it was told: ASK_MS.
+    -- A process looks at the clock again after this time in any case: ASK_MS.
     c_ask_ms CONSTANT integer := 1000;
     v_are_marked boolean;
     v_next_turns bigint[];
@@ -149,7 +149,7 @@ BEGIN
             );
             count := v_given.count;
         END IF;
-        -- Whoever would leave with nothing looks at the clock first.
+        -- An empty lease looks at the clock first.
         EXIT WHEN count > 0 OR v_is_due;
         v_is_due := true;
     END LOOP;

@@ -25,7 +25,7 @@ DECLARE
     v_noisy bytea[];
     v_held bigint[];
 BEGIN
-    -- Nobody is passed over for anyone where no group waits.
+    -- Without waiting groups there are no noisy ones to pass over.
     IF NOT p_is_fifo AND array_remove(p_firsts, NULL) <> '{}' THEN
         SELECT array_agg(n.grp), array_agg(n.held) INTO v_noisy, v_held FROM penstock.noisy(p_queue, p_now) AS n;
     END IF;

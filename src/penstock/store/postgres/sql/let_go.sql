@@ -1,5 +1,5 @@
 -- Messages of groups of a standard queue are held no longer: each was from when it was leased until it was let go. What a group
--- holds is counted, and that time (core/queue/message_groups.py), unless nobody may be noisy by it. Called when they are where they go.
+-- holds is counted, and that time (core/queue/message_groups.py), unless the queue's setting turns that off. Called when they are where they go.
 CREATE OR REPLACE FUNCTION penstock.let_go(
     p_queue integer, p_now bigint, p_groups bytea[], p_leased_at_ms bigint[], p_left_at_ms bigint[]
 ) RETURNS void
@@ -32,7 +32,7 @@ BEGIN
         SELECT
             a.grp, a.taken_ms, own.place,
             -- Not EXISTS, which is answered by a hash table of everything there is. From the end, where nothing was leased yet,
-            -- and not before the floor, where all was. What came late and is before it is missed, and its group begins anew.
+            -- and not before the floor, where all was. What came late and is before it is missed, and its group loses its account.
             a.grp <> '' AND (
                 SELECT true FROM generate_series(0, 4) AS each (tier) CROSS JOIN LATERAL (
                     SELECT true FROM penstock.marked AS m

@@ -1,4 +1,4 @@
--- How many messages a queue holds; of those that nobody holds, no more are counted than asked for.
+-- How many messages a queue holds; of those that are not leased, no more are counted than asked for.
 CREATE OR REPLACE FUNCTION penstock.live(p_queue integer, p_most bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

@@ -1,4 +1,4 @@
--- Lock leases in the order of their numbers, if they are there; nobody else changes what is in them until the end.
+-- Lock leases in the order of their numbers, if they are there: their messages do not change until the transaction ends.
 -- Each message has a row of its own then.
 CREATE OR REPLACE FUNCTION penstock.lock_leases(p_queue integer, p_leases bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$

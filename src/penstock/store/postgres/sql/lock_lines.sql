@@ -1,4 +1,4 @@
--- Take groups of a FIFO queue in the order of their names, so that nobody sends to one of them meanwhile. A group that has
+-- Take groups of a FIFO queue in the order of their names, so that no sender adds to one of them meanwhile. A group that has
 -- no row has no messages: those that come are not before the ordinal that was drawn last.
 CREATE OR REPLACE FUNCTION penstock.lock_lines(p_queue integer, p_groups bytea[]) RETURNS void
 LANGUAGE plpgsql AS $$

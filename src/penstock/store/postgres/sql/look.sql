@@ -1,4 +1,4 @@
--- One message, wherever in the queue it is: found by its place there, or by where it was first sent to.
+-- One message in any state: found by its key in this queue, or by the queue it was first sent to.
 SELECT
     p.key, p.place, p.tier, p.sent_at_ms, p.deliveries, p.visible_at_ms, p.grp, p.error,
     p.home, p.home_key, p.home_sent_at_ms, p.home_deliveries, p.is_escalated, p.since_ms, p.turn, p.ordinal,

@@ -1,4 +1,4 @@
--- The number that the next message of each tier gets, at a moment when nobody is sending: all below were given.
+-- The number that the next message of each tier gets, at a moment without senders: all below were given.
 CREATE OR REPLACE FUNCTION penstock.next_numbers(p_queue integer, p_version bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- The turn of the next message of a group. Where nobody waits, turns begin at the time: later than any that was served.
+-- The turn of the next message of a group. In an empty group, turns begin at the time: later than any that was served.
 CREATE OR REPLACE FUNCTION penstock.next_turn(p_queue integer, p_tier smallint, p_group bytea, p_now bigint)
 RETURNS bigint
 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Messages that somebody holds, from a place on: by lease and row.
+-- Leased messages, from a position on: by lease and row.
 SELECT
     l.key, 3, t.tier, l.sent_at_ms, l.deliveries, 0, l.grp, l.error, l.home, l.home_key, l.home_sent_at_ms,
     l.home_deliveries, t.is_escalated,

@@ -1,5 +1,5 @@
 -- Settle some messages of a queue that is purged or was deleted; answers with how many were settled so far, and whether that
--- was all. One turn of a purge runs at a time, whoever runs it.
+-- was all. One turn of a purge runs at a time, on any server.
 --
 -- A pass goes over plain messages, then marked ones, then leases. A message may come back behind it, and what another
 -- transaction holds is left out: so passes are made until nothing is left. While others are at work a turn takes messages of one

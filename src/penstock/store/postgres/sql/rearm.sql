@@ -1,4 +1,4 @@
--- Begin every lease anew, at full length: no server was there that could have extended it. Each once in its life.
+-- Restart every lease at full length, because no server was there to extend it. Each lease once in its life.
 CREATE OR REPLACE FUNCTION penstock.rearm(p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

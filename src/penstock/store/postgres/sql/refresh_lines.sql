@@ -1,7 +1,7 @@
 -- Open or close groups of a FIFO queue, each at the tier it now belongs to; a group without messages is forgotten.
 -- The front of a group is an ordinal that none of its messages is before: what is left of those of before is not looked at.
--- It rises when a group opens, since nobody holds a message of it then that could come back before it; and whoever adds one
--- has the row of the group locked. A group of which messages are leased opens only where the queue says so (`opens_early`),
+-- It rises when a group opens: then no message of it is leased and could come back before it, and senders to the group
+-- lock its row. A group of which messages are leased opens only where the queue says so (`opens_early`),
 -- and if its first one is before all of them.
 CREATE OR REPLACE FUNCTION penstock.refresh_lines(p_queue integer, p_groups bytea[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Settle messages that nobody holds and the caller has locked: one row of history for each. Their lives go on elsewhere,
+-- Settle messages of `marked` that the caller has locked: one row of history for each. Their lives go on elsewhere,
 -- or end.
 CREATE OR REPLACE FUNCTION penstock.settle_marked(
     p_queue integer, p_now bigint, p_keys bigint[], p_ending smallint, p_is_fifo boolean, p_history smallint,

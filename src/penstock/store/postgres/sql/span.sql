@@ -1,5 +1,5 @@
 -- Between which numbers the messages of a lease are: with their tier if all were sent to one, and else for each tier. NULLs if it is
--- only one message, or if numbers of a tier are too far apart: whoever looks for a number looks at leases that end up to so far
+-- only one message, or if numbers of a tier are too far apart: a search for a number looks at leases that end up to this far
 -- behind it.
 CREATE OR REPLACE FUNCTION penstock.span(
     p_keys bytea, p_tiers bytea, OUT lane smallint, OUT first_number bigint, OUT last_number bigint,

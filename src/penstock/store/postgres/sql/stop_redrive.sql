@@ -1,4 +1,4 @@
--- One that nobody runs has no step to finish, so it ends here.
+-- A redrive without a runner has no step to finish, so it ends here.
 UPDATE penstock.redrive
 SET is_to_stop = true,
     state = CASE WHEN runner IS NULL OR heard_at_ms < %(lost_ms)s THEN %(stopped)s ELSE state END,

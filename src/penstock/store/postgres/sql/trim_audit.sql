@@ -1,4 +1,4 @@
--- Let go of entries that are too old, and of the oldest beyond what is kept.
+-- Remove entries that are too old, and the oldest above the size limit.
 WITH counted AS (
     SELECT id, sum(octet_length(entry)) OVER (ORDER BY id DESC) AS size_bytes FROM penstock.audit_log
 )

@@ -1,6 +1,6 @@
--- Let go of the periods in which every row is below an offset and was settled before a time, except the one that is written
--- to; answers what is kept. They are dropped, or only detached: then they are tables that the history knows nothing of.
--- With the rights of the owner, to whom the tables belong; for those who may delete rows of the history.
+-- Remove the periods in which every row is below an offset and was settled before a time, except the one that is written
+-- to; answers what is kept. They are dropped, or only detached: then they are tables outside the history.
+-- Runs with the rights of the owner, to whom the tables belong, for every role that may delete rows of the history.
 CREATE OR REPLACE FUNCTION penstock.trim_history(p_before bigint, p_before_ms bigint, p_drops boolean) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -12,7 +12,7 @@ BEGIN
     IF NOT has_table_privilege(session_user, 'penstock.history', 'DELETE') THEN
         RAISE EXCEPTION '% may not let go of history', session_user USING ERRCODE = 'insufficient_privilege';
     END IF;
-    -- Whoever settles a message waits behind whoever waits for this table: so not for long, and again a little later.
+    -- Every settlement queues up behind a waiter for this table, so the wait is short, and is repeated a little later.
     PERFORM set_config('lock_timeout', '500ms', true);
     SELECT * INTO v_moment FROM penstock.moment FOR UPDATE;
     FOR v_period IN

@@ -1,5 +1,5 @@
 -- Before which turn no message comes to wait any more in each tier of a queue; nothing if the queue has no turns. They are
--- kept in sequences: what they say must hold for whoever asks, whatever their snapshot, and must leave nothing dead behind.
+-- kept in sequences: their values must hold for every reader, with any snapshot, and must leave no dead rows.
 CREATE OR REPLACE FUNCTION penstock.turn_floors(p_queue integer) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,5 +1,5 @@
 -- Begin a new period of the history if the last one is long enough; answers with the one to write to.
--- With the rights of the owner, to whom the table of the period belongs: whoever settles messages may begin one.
+-- Runs with the rights of the owner, to whom the table of the period belongs, for every role that settles messages.
 CREATE OR REPLACE FUNCTION penstock.turn_history(p_now bigint, p_period_ms bigint) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

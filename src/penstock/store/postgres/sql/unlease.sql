@@ -23,7 +23,7 @@ BEGIN
         JOIN penstock.leased AS l ON l.lease = w.lease AND l.row = w.row
         WHERE l.grp IS NOT NULL;
         PERFORM penstock.lock_lines(p_queue, v_groups);
-        -- The front rises only when nobody holds anything; what comes back is behind it, and if not it is found all the same.
+        -- The front rises only when nothing is leased; what comes back is behind it, and is found even if it is not.
         UPDATE penstock.line SET held = line.held - given.count, front = least(line.front, given.ordinal)
         FROM (
             SELECT l.grp, count(*) AS count, min(l.ordinal) AS ordinal

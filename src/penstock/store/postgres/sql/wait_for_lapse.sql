@@ -1,4 +1,4 @@
--- Wait until whoever holds the first lease that is due has ended, but not for long: it may be a caller's own transaction.
+-- Wait for the transaction that holds the first lease that is due, but not for long: it may be a caller's.
 CREATE OR REPLACE FUNCTION penstock.wait_for_lapse(p_queue integer, p_now bigint, p_from bigint, p_wait_ms integer) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
