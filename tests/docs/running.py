@@ -116,8 +116,10 @@ class _Run:
 
 def _save(page: Page, block: Block) -> None:
     (name,) = block.options
-    later = [other.text for other in page.blocks if other.kind == "console" and other.line > block.line]
-    _expect(page, block, any(name in text for text in later), f"{name} is never run")
+    later = [other for other in page.blocks if other.line > block.line]
+    imported = re.compile(rf"^(?:from|import) {name.removesuffix('.py')}\b", re.MULTILINE)
+    is_used = any(name in other.text if other.kind == "console" else imported.search(other.text) for other in later)
+    _expect(page, block, is_used, f"{name} is never run")
     Path(name).write_text(block.text)
 
 

@@ -11,7 +11,7 @@ _MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|root|work|Users)/\w+")
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9._-]+==[^\s;]+")
 _ELSEWHERE = re.compile(r"://|^\s*(?:-i|-f|-e|--index-url|--extra-index-url|--find-links|--trusted-host)\b| @ ")
 _DECISION_PARTS = ("## Context", "## Decision", "## Consequences")
-DECISION_LINES_MAX = 90
+DECISION_LINES_MAX = 95
 
 
 def machine_paths(text: str) -> list[str]:
