@@ -11,8 +11,8 @@ import pytest
 from penstock.server import GC_THRESHOLDS, serve
 from penstock.settings import ServerSettings
 
-# About 20 ms.
-LOOKED_AT_MAX = 60_000
+# About 5 ms.
+LOOKED_AT_MAX = 15_000
 
 
 @pytest.fixture(autouse=True)
