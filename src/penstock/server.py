@@ -65,8 +65,8 @@ from penstock.telemetry import (
 
 # Requests leave no cycles behind, so there is little to collect, and each look at thousands of long polls costs. With
 # Python's own thresholds 10,000 idle ones took twice as much CPU. The first two numbers are small because a look at the
-# young generations holds up the loop: one of 400,000 objects took half a second while thousands of topics were made, one
-# of 60,000 up to 38 ms. All looks together took the same time.
+# young generations holds up the loop: 400,000 objects took half a second while thousands of topics were made,
+# and 60,000 up to 38 ms. All looks together took the same time.
 GC_THRESHOLDS = (5_000, 1, 4_000)
 # How often it is looked at how far the journals have come.
 LOOK_S = 1.0

@@ -1,4 +1,4 @@
-"""One connection: bytes to requests, one at a time, with a deadline for whatever it waits for.
+"""One connection: bytes to requests, one at a time, with a deadline for each wait.
 
     NEW ──▶ HEAD ──▶ BODY ──▶ ANSWERING ──▶ IDLE ──▶ HEAD …
      │        │        │          │           │
@@ -194,7 +194,7 @@ class Connection(HttpToolsProtocol):
             shared.connections.discard(self)
             shared.turned_away += 1
             if len(shared.refused) >= self._limits.refused_max:
-                # Those that are told why take files while they are heard out.
+                # Connections that get a reason take files while they are heard out.
                 self.abort()
                 return
             shared.refused.add(self)
@@ -204,7 +204,9 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.phase is Phase.CLOSING:
-            self._discard(len(data))
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > self._limits.discarded_bytes_max:
+                self.abort()
             return
         begun = self._arriving if self.phase is Phase.BODY else None
         body_bytes = self._body_bytes
@@ -582,16 +584,11 @@ class Connection(HttpToolsProtocol):
         waits_s = self._limits.answer_s if self._unread_bytes else self._limits.farewell_s
         self.due_at = self.loop.time() + waits_s
 
-    def _discard(self, size_bytes: int) -> None:
-        self._discarded_bytes += size_bytes
-        if self._discarded_bytes > self._limits.discarded_bytes_max:
-            self.abort()
-
 
 # Requests that offer another protocol (`Upgrade: h2c`, as some clients do at first) are answered in HTTP/1.1. The
 # parser takes what follows the head of such a request for the other protocol: it says that the request is complete, and
 # stops before its body. A server that went on from there would take the body for the next request. So a second parser,
-# which is told the length again, reads the body and all requests that follow.
+# which gets the length again, reads the body and all requests that follow.
 _LENGTHS = (b"content-length", b"transfer-encoding")
 
 

@@ -141,7 +141,7 @@ class Exchange:
             self._fail()
         finally:
             self.connection.count(self)
-            # Otherwise the two hold each other, and only the garbage collector would let go of them.
+            # Otherwise the two hold each other, and only the garbage collector would free them.
             self.scope.pop(DEPARTURE, None)
 
     def _check_complete(self) -> None:

@@ -43,7 +43,7 @@ class ConnectionLimits:
     discarded_bytes_max: int = 64 * MIB
     # Requests that wait behind the one that is being answered.
     pipelined_max: int = 64
-    # Connections that are one too many and are told so, at once; more are closed without a word.
+    # Connections beyond the limit that get a reason at the same time; more are closed without one.
     refused_max: int = 32
     # For a TLS handshake.
     handshake_s: float = 10.0

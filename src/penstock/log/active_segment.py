@@ -145,7 +145,7 @@ class Tail:
         return end <= self.active.allocated_bytes or self._try_to_allocate(end)
 
     def give_back(self) -> None:
-        """Return what was allocated and is not needed, but for the spare: a log may be opened again on a full disk."""
+        """Return what was allocated and is not needed, except the spare: a log may be opened again on a full disk."""
         active = self.active
         active.file.truncate(active.end_bytes)
         active.allocated_bytes = active.end_bytes

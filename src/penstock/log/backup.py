@@ -47,7 +47,7 @@ class Folder:
 def backup(source: Folder, target: Folder, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Copied:
     """Copy the log in one folder into another, which must be empty; durable on return. Blocks on the disk.
 
-    ``progress`` is told how many bytes are done, and of how many.
+    ``progress`` is called with how many bytes are done, and of how many.
     """
     check_is_log(source.disk, source.path)
     if target.disk.names(target.path):

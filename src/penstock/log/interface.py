@@ -97,5 +97,5 @@ class Log(Protocol):
         ...
 
     async def drop_before(self, offset: int) -> None:
-        """Let go of whole segments in which every offset is below ``offset``."""
+        """Drop whole segments in which every offset is below ``offset``."""
         ...

@@ -108,7 +108,7 @@ class Reader:
         return await self._led(source, offset, lambda: self._read_from(source, offset, bytes_max))
 
     async def fronts(self, source: OpenSegment, offset: int, *, most: int, front_bytes: int) -> list[bytes]:
-        """Return the first bytes of batches, from the one holding ``offset`` on; unchecked but for their order."""
+        """Return the first bytes of batches, from the one holding ``offset`` on; unchecked except for their order."""
 
         def work() -> list[bytes]:
             return list(_fronts(source, offset, most=most, front_bytes=front_bytes))

@@ -208,7 +208,7 @@ class SystemDisk:
             return SystemFile(open_regular(full, os.O_RDWR | (0 if must_exist else os.O_CREAT), folder_fd=fd), full)
 
     def exists(self, path: str) -> bool:
-        # A link counts, wherever it leads: opening it says what is wrong.
+        # A link counts, even a broken one: opening it says what is wrong.
         return os.path.lexists(self._root / path)
 
     def names(self, folder: str) -> list[str]:

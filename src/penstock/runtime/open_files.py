@@ -16,7 +16,7 @@ Laws of this file
 1. A file that is being read, written or synced stays open.
 2. What was written is synced before its file is closed: the kernel tells a failed write
    to those who had the file open then, and perhaps only to them. A sync that fails
-   stops the process, whichever call needed the room.
+   stops the process, also if another call needed the room.
 3. A name that leads to another file than it did, or to none, raises `FileNotFoundError`.
 4. The event loop closes nothing, since a sync may come with it: there may be a few files
    too many until a worker uses one.
@@ -81,7 +81,7 @@ class OpenFiles:
         return found
 
     def shrink(self) -> None:
-        """Close files until there are as few as may be, but for those in use."""
+        """Close files until there are as few as may be, except those in use."""
         while len(self.open_now) > self._most:
             with self.mutex:
                 found = self._take_idle()

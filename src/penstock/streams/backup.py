@@ -1,4 +1,4 @@
-"""Copies all topics, and how far groups have come, while somebody uses them.
+"""Copies all topics, and how far groups have come, while they are in use.
 
     what topics there are ──▶ offsets ──▶ catalog ──▶ partitions ──▶ what topics there are now
                                                                      │
@@ -10,10 +10,10 @@ Laws of this file
 2. The catalog is copied before partitions: what was trimmed by its word ends before
    the copied partition does. Producer ids are the other way round: records in the copy
    may be of producers that came after its catalog, and their ids must not be given out
-   again. So the copied catalog is told at the end which ids may be in use.
+   again. So the copied catalog learns at the end which ids may be in use.
 3. A topic that is deleted meanwhile is not in the copy; one that is made meanwhile may
    be. Offsets stay only if their topic was there, and the same one, all the time: of a
-   topic that was made anew under its old name they would be ahead of the records.
+   topic that was made again under its old name they would be ahead of the records.
 
 What is known of producers is read before the log it belongs to, so that it is never
 ahead of it (`producer_state.py`).
@@ -97,7 +97,7 @@ class _Copying:
         self._copied.append(await off_loop(self._runtime.workers, work))
 
     async def _look(self) -> Facts:
-        """Return what the catalog says now, by way of a copy: nobody but its owner may open the original."""
+        """Return what the catalog says now, by way of a copy: only its owner may open the original."""
         source = Folder(self._source.disk, f"{self._source.path}/{CATALOG}")
         look = Folder(self._runtime.disk, f"{self._target}/{LOOK}")
         await off_loop(self._runtime.workers, lambda: backup(source, look))

@@ -3,13 +3,12 @@
     closed segments:   clean, looked at before      not looked at yet
                       ├─────────────────────────┼────────────────────┤ upto
     1. of what was not looked at:  key ──▶ offset of its last record
-    2. all of it is written anew without the records that have a later one of their key,
-       without tombstones that everybody has had time to see, and without records that
+    2. all of it is rewritten without the records that have a later one of their key,
+       without tombstones that all readers have had time to see, and without records that
        have no key. Small segments become one.
 
 It reads only closed segments, which never change, and writes files under names that
-nobody looks at, so it needs no lock, and whoever is killed on the way leaves nothing
-but such a file.
+are not read, so it needs no lock, and a process that is killed leaves only such a file.
 
 Laws of this file
 -----------------
@@ -152,7 +151,7 @@ class Rewriting:
         self._file: File
 
     def run(self, first: int) -> RewrittenSegment:
-        """Write segments anew from this one on, until the file is large enough. No name: it would be no other file."""
+        """Rewrite segments from this one on, until the file is large enough. No name: it would be no other file."""
         order = self._order
         name = segment_name(order.segments[first].base_offset).removesuffix(".log") + SUFFIX
         path = f"{order.folder}/{name}"
@@ -264,7 +263,7 @@ def _batches(disk: Disk, folder: str, segment: ClosedSegment) -> Iterator[tuple[
 def _records(header: Header, batch: memoryview) -> tuple[memoryview, list[Entry] | None]:
     """Return the records of a batch, unpacked; None if they cannot be read.
 
-    From before the topic was compacted there may be some that nobody has looked into. They stay.
+    From before the topic was compacted there may be some that were not checked. They stay.
     """
     if header.is_hole:
         return batch[:0], []

@@ -1,4 +1,4 @@
-"""Drives the consumer groups: gives them time and chance, holds who waits, writes what they keep.
+"""Drives the consumer groups: gives them time and chance, holds the waiting calls, writes what they keep.
 
     join, sync ──▶ core.group ──▶ answers ──▶ the futures of those who wait ──▶ durable ──▶ returned
     a timer   ──▶ tick ───────────┘
@@ -9,10 +9,10 @@ Laws of this file
 1. From a group's decision to what it writes there is no await, so there are no locks.
 2. Room for a generation is reserved before its leader's assignment is taken: it is
    refused while nothing has happened, or it is kept.
-3. Nobody is answered before what was decided is durable.
+3. No call is answered before what was decided is durable.
 4. A group has one timer, set to what the group says. It may be early, never late.
-5. Whoever stops waiting takes its ticket back.
-6. Offsets expire, but for what members read, however old it is:
+5. A caller that stops waiting takes its ticket back.
+6. Offsets expire, except those of topics that members read:
 
 | the group                         | an offset is kept for the retention after          |
 |-----------------------------------|----------------------------------------------------|
@@ -109,7 +109,7 @@ class Coordinator:
         self._set_timer(self._groups[name])
 
     def stop(self) -> None:
-        """Send away all waiting members with `GroupsStopping`, and let no member wait from now on."""
+        """Refuse the waiting calls, and all later ones."""
         self._is_stopping = True
         for future in self._waiting.values():
             if not future.done():
@@ -362,7 +362,7 @@ class Coordinator:
             pass
 
     def _drop_if_unused(self, group: Group) -> None:
-        """Let go of a group that never had a member: nothing of it was written."""
+        """Drop a group that never had a member: nothing of it was written."""
         is_unused = group.state is GroupState.EMPTY and not group.generation and not group.roster.pending
         if is_unused and not self._offsets.of(group.name) and self._groups.get(group.name) is group:
             self._drop(group)

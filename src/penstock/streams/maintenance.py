@@ -1,7 +1,7 @@
-"""Looks after partitions: what is too old or too much goes, compacted ones are cleaned, producers are written down.
+"""Maintains partitions: drops what is too old or too much, compacts, and saves what is known of producers.
 
-A partition is looked at when one of its segments has been closed, when somebody has
-trimmed it, and all are from time to time. Whatever goes wrong is tried again.
+A partition is looked at when one of its segments has been closed or it was trimmed, and
+all are from time to time. What fails is tried again.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Maintenance:
             self._runtime.log_event(STREAMS_UPKEEP_FAILED, topic=topic.name, partition=index, error=text)
 
     async def look_after(self, topic: Topic, index: int) -> None:
-        """Let go of what is not to be kept any more, and write down what is known of producers."""
+        """Drop what is beyond the retention, and save what is known of producers."""
         partition = topic.partitions[index]
         now_ms = self._runtime.clock.now_ms()
         async with partition.upkeep_lock:
@@ -225,7 +225,7 @@ async def _put_in_place(partition: Partition, old: Sequence[Segment], each: comp
 
 
 async def retain(partition: Partition, now_ms: int) -> None:
-    """Let go of whole segments: what was trimmed and, unless the topic is only compacted, what is old or too much."""
+    """Drop whole segments: what was trimmed and, unless the topic is only compacted, what is old or too much."""
     log, settings = partition.log, partition.settings
     active = partition.timed_segments(now_ms)[-1]
     has_records = active.next_offset > active.base_offset

@@ -281,7 +281,7 @@ class Offsets:
         return True
 
     def _copies(self) -> Iterator[list[Written]]:
-        """Yield all that counts, in parts, each as it is when it is asked for."""
+        """Yield all that counts, in parts, each as it is at that moment."""
         for group in list(self.groups()):
             if (value := self._generations.get(group)) is not None:
                 yield [(write_group(group, None)[0], value)]

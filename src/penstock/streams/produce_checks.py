@@ -1,4 +1,4 @@
-"""Whether a produced batch may be stored, and as what: as it came, but for topics that want it otherwise.
+"""Whether a produced batch may be stored, and as what: as it came, unless the topic says otherwise.
 
 A stored batch is served to consumers byte for byte, so what is wrong with it must be
 found here: the header, the CRC, and every record. Packed records are unpacked for that,
@@ -181,7 +181,7 @@ def as_stored(batch: Buffer, header: Header, settings: TopicSettings, now_ms: in
     if wanted != codec:
         copy[HEADER_BYTES:] = pack(wanted, unpacked(batch, header, bytes_max=settings.unpacked_bytes_max))
         if len(copy) > settings.message_bytes_max:
-            raise MessageTooLarge(f"packed anew it has {len(copy)} bytes; {settings.message_bytes_max} are allowed")
+            raise MessageTooLarge(f"recompressed it has {len(copy)} bytes; {settings.message_bytes_max} are allowed")
     _LENGTH.pack_into(copy, _LENGTH_AT, len(copy) - LENGTH_FROM)
     _ATTRIBUTES.pack_into(copy, CRC_FROM, attributes)
     _MAX_TIMESTAMP.pack_into(copy, _MAX_TIMESTAMP_AT, latest_ms)

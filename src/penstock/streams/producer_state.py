@@ -4,7 +4,7 @@ A producer numbers its records; what it sends again, because no answer came, is 
 by its numbers and written only once. Kafka's rules:
 
     epoch lower than the known one          refused: another has taken over the id
-    epoch higher                            begins anew, at sequence 0
+    epoch higher                            starts again, at sequence 0
     the numbers of one of the last five     a duplicate: answered as the first time
     the number after the last               taken
     any other                               refused: something between was lost
@@ -115,7 +115,7 @@ class Producers:
         """Raise `ProducerUnknown` if a batch may be one of a producer that was forgotten.
 
         A first batch of a producer that is not known was never here, unless it ``is_repeat``: then its producer may
-        have had to go for others. Whoever was heard of within `PRODUCER_MS` goes only for as many later ones as
+        have been evicted. One that was heard of within `PRODUCER_MS` is evicted only for as many later ones as
         there may be, and those are all still known.
         """
         if header.producer_id in self._known:

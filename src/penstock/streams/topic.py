@@ -130,7 +130,7 @@ class Partition:
         self.producers = Producers()
         # The offset of the newest snapshot of the producers that is on the disk; -1 for none.
         self.remembered_offset = -1
-        # Records below were let go of on purpose, although their segment may still be there.
+        # Records below were trimmed, although their segment may still be there.
         self.trimmed_offset = 0
         # Of segments whose records have no time: how far they went when they were last seen to grow, and when that was.
         self._grown: dict[int, tuple[int, int]] = {}

@@ -3,7 +3,7 @@
     created   number, id, name, settings      all of a topic's partitions are on the disk before this is
     changed   number, settings                its new partitions are on the disk before this is
     deleted   number                          its partitions go from the disk after this
-    trimmed   number, partition, offset       records below were let go of on purpose
+    trimmed   number, partition, offset       records below were dropped on purpose
     cleaned   number, partition, offset, at   compaction has looked at everything below
     producers upto                            producer ids below may have been given out
 
@@ -20,7 +20,7 @@ Laws of this file
 3. A partition on the disk that the catalog does not know was half made or half
    deleted: it goes. One that the catalog knows and the disk does not is damage.
 4. A fact costs what it changes. A snapshot costs all there is, so it is made only
-   when there is as much again to be let go of, and in parts, between which others run.
+   when there is as much again to be dropped, and in parts, between which others run.
 5. A snapshot that a crash cut short says nothing. It is followed by other facts, or by
    another snapshot.
 """
@@ -215,7 +215,7 @@ class Catalog:
                 # There may be thousands of topics: others have their turn between.
                 await self._log.wait_durable(self._log.end_offset)
         except (LogFull, LogBusy):
-            # Nothing is lost: it is tried again when there is more to be let go of.
+            # Nothing is lost: it is tried again when there is more to be dropped.
             self._snapshot_bytes = 2 * closed_bytes
             return
         await self._log.drop_before(parts[0][0])

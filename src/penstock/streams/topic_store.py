@@ -6,8 +6,8 @@
 
 Laws of this file
 -----------------
-1. Changes of topics are made one after the other, and go on to their end although
-   whoever asked has gone: nothing is ever half made.
+1. Changes of topics are made one after the other, and go on to their end even if the
+   caller has gone: nothing is ever half made.
 2. A topic is found only when the catalog says durably that it is there, and not any
    more before the catalog says that it is gone.
 """
@@ -362,7 +362,7 @@ class Streams:
             async with self._turn:
                 return await change()
 
-        # Not a TaskGroup's: it outlives whoever asked for it, and `close` awaits it.
+        # Not a TaskGroup's: it outlives its caller, and `close` awaits it.
         task = asyncio.create_task(run())  # noqa: TID251
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -431,7 +431,7 @@ class Streams:
         try:
             await off_loop(self._runtime.workers, lambda: remove_folder(self._runtime.disk, folder))
         except OSError as error:
-            # It is nobody's any more, and goes when the topics are opened the next time.
+            # It belongs to no topic any more, and is removed when the topics are opened the next time.
             self._runtime.log_event(STREAMS_UPKEEP_FAILED, folder=folder, error=str(error))
 
     def _remove_strangers(self) -> None:

@@ -83,7 +83,7 @@ FIXED: dict[str, tuple[int, str]] = {
     "min.insync.replicas": (_INT, "1"),
     "remote.storage.enable": (_BOOLEAN, "false"),
 }
-# What makes no difference here, whatever it is: every record is on the disk before it is answered for, there is one
+# Settings without effect here, taken with any value: every record is on the disk before it is answered, there is one
 # replica, and files are not Kafka's.
 MOOT: dict[str, tuple[int, str]] = {
     "file.delete.delay.ms": (_LONG, "60000"),
@@ -154,18 +154,16 @@ def described(settings: TopicSettings, defaults: TopicSettings) -> list[Values]:
     for name, config in CONFIGS.items():
         value, text = config.said(settings), remarks.get(name)
         # Changed over REST meanwhile, it is not what was said any more.
-        is_as_said = text is not None and _is_meant(config, text, settings)
-        value = text if is_as_said and text is not None else value
+        is_as_said = False
+        if text is not None:
+            is_as_said = all(getattr(settings, field) == meant for field, meant in config.meant(text).items())
+            value = text if is_as_said else value
         rows.append(_row(name, config.kind, value, config.said(defaults), is_set=is_as_said))
     for names, is_fixed in ((MOOT, False), (FIXED, True)):
         for name, (kind, value) in names.items():
             said = remarks.get(name)
             rows.append(_row(name, kind, said or value, value, is_set=said is not None, is_fixed=is_fixed))
     return rows
-
-
-def _is_meant(config: Config, text: str, settings: TopicSettings) -> bool:
-    return all(getattr(settings, field) == value for field, value in config.meant(text).items())
 
 
 def _row(name: str, kind: int, value: str, default: str, *, is_set: bool = False, is_fixed: bool = False) -> Values:
@@ -238,7 +236,7 @@ def _of_broker(request: Request) -> list[Values]:
 
 
 async def alter_configs(request: Request) -> Values:
-    """Say all settings of a topic anew: what is not said is as if it never had been."""
+    """Replace all settings of a topic: one that is not named gets its default."""
 
     def change(resource: SimpleNamespace, _settings: TopicSettings, defaults: TopicSettings) -> TopicSettings:
         return settings_of({each.name: each.value for each in resource.configs}, defaults)

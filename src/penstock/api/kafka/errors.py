@@ -55,7 +55,7 @@ class GroupNotAllowed(NotAllowed):
 
 
 class BadRequest(Exception):
-    """What is asked for cannot be; the message says why."""
+    """The request cannot be carried out; the message says why."""
 
 
 class BadAcks(Exception):

@@ -37,7 +37,7 @@ from penstock.broker.consumer_groups import (
 # Since then a group that is not there is an error, and no longer a dead group (KIP-1043).
 _NOT_FOUND_FROM = 6
 _FOR_EVER = -1
-# Since then a client is told its id before it is a member (KIP-394), and what it need not assign (KIP-814).
+# From these versions on a client gets its id before it is a member (KIP-394), and may skip the assignment (KIP-814).
 _ID_FIRST_FROM = 4
 _SKIPS_FROM = 9
 

@@ -8,7 +8,7 @@ used, or the advertised one. It leads every partition and always will, so every 
 answer is that of a healthy cluster of one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,11 +34,11 @@ _TRANSACTION = 1
 _METADATA_TOPIC = "__cluster_metadata"
 _PARTITIONS_MAX = 2_000
 _NOTHING: Mapping[str, Any] = {"is_internal": False, "partitions": [], "topic_authorized_operations": -(2**31)}
-# The one folder of partitions: where it is concerns nobody but its machine.
+# The one folder of partitions; its path on the machine is not shown.
 _FOLDER = "streams"
 
 
-async def api_versions(request: Request) -> Values:  # noqa: ARG001 - everybody is told the same.
+async def api_versions(request: Request) -> Values:  # noqa: ARG001 - the answer is the same for all.
     return offered(error=0)
 
 
@@ -48,12 +48,14 @@ def offered(*, error: int) -> Values:
 
 
 async def metadata(request: Request) -> Values:
-    wanted = _wanted(request)
-    if wanted is None:
-        seen = (topic for topic in request.service.topics.list() if request.caller.has(Role.SEE, topic.name))
-        found = await in_turns(seen, lambda topic: _topic(request, topic))
+    wanted: list[SimpleNamespace] | None = request.body.topics
+    # All topics; the oldest version says so by naming none.
+    if wanted is None or (request.version == 0 and not wanted):
+        found = await in_turns(_visible(request), lambda topic: _topic(request, topic))
     else:
-        found = await _find_all(request, wanted)
+        missing = [each.name for each in wanted if each.name is not None and _is_made(request, each.name)]
+        refused = await _make(request, list(dict.fromkeys(missing)))
+        found = await in_turns(wanted, lambda each: _found(request, each, refused.get(each.name)))
     return {"throttle_time": 0, "error_code": 0, **_brokers(request), "cluster_id": CLUSTER_ID, "topics": found}
 
 
@@ -70,21 +72,12 @@ def _brokers(request: Request) -> Values:
     return found
 
 
-def _wanted(request: Request) -> list[SimpleNamespace] | None:
-    """Return the topics that are asked for; None for all there are, which the oldest version says by naming none."""
-    wanted: list[SimpleNamespace] | None = request.body.topics
-    return None if request.version == 0 and not wanted else wanted
-
-
-async def _find_all(request: Request, wanted: list[SimpleNamespace]) -> list[Values]:
-    """Return what is known of topics; those that are not there are made, if they may be."""
-    missing = [each.name for each in wanted if each.name is not None and _is_made(request, each.name)]
-    refused = await _make(request, list(dict.fromkeys(missing)))
-    return await in_turns(wanted, lambda each: _found(request, each, refused.get(each.name)))
+def _visible(request: Request) -> Iterator[Topic]:
+    return (topic for topic in request.service.topics.list() if request.caller.has(Role.SEE, topic.name))
 
 
 def _is_made(request: Request, name: str) -> bool:
-    """Whether a topic that is asked for is to be made now."""
+    """Whether a requested topic is to be made now."""
     if not request.service.has_auto_create or not getattr(request.body, "allow_auto_topic_creation", True):
         return False
     return request.caller.has(Role.ADMIN, name) and not request.service.topics.has(name)
@@ -236,7 +229,7 @@ def _elected(request: Request, topic: str, partition: int) -> Values:
     return {"partition_id": partition, "error_code": ErrorCode.election_not_needed, "error_message": message}
 
 
-async def list_partition_reassignments(request: Request) -> Values:  # noqa: ARG001 - there are none, whoever asks.
+async def list_partition_reassignments(request: Request) -> Values:  # noqa: ARG001 - there are none.
     return {"throttle_time": 0, "error_code": 0, "error_message": None, "topics": []}
 
 
@@ -278,7 +271,7 @@ async def describe_topic_partitions(request: Request) -> Values:
     """Describe topics by name, a bounded number of partitions at a time; the cursor says where to go on."""
     cursor = request.body.cursor
     first = ("", 0) if cursor is None else (cursor.topic_name, max(0, cursor.partition_index))
-    names = sorted({each.name for each in request.body.topics} or _visible(request))
+    names = sorted({each.name for each in request.body.topics or _visible(request)})
     left = min(max(1, request.body.response_partition_limit), _PARTITIONS_MAX)
     rows: list[Values] = []
     for name in names:
@@ -298,10 +291,6 @@ async def describe_topic_partitions(request: Request) -> Values:
 def _page(rows: list[Values], next_topic: str | None, next_partition: int) -> Values:
     cursor = None if next_topic is None else {"topic_name": next_topic, "partition_index": next_partition}
     return {"throttle_time": 0, "topics": rows, "next_cursor": cursor}
-
-
-def _visible(request: Request) -> set[str]:
-    return {topic.name for topic in request.service.topics.list() if request.caller.has(Role.SEE, topic.name)}
 
 
 def _described(request: Request, name: str, start: int, most: int) -> tuple[Values, int]:

@@ -117,7 +117,7 @@ async def fetch(service: Service, caller: Caller, request: FetchRequest) -> list
             refused[place] = FetchedPartition(wanted.topic, wanted.partition, _code(wanted, error), -1, -1, ())
         if place % _TURN_ITEMS == _TURN_ITEMS - 1:
             await asyncio.sleep(0)
-    # A client that asked for something that is not there is told at once.
+    # A request for something that is not there is answered at once.
     wait_ms = 0 if refused else request.wait_ms
     fetched = iter(await _fetched(service.topics, caller, ones, request, wait_ms=wait_ms))
     return [

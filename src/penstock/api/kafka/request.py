@@ -1,6 +1,6 @@
 """What every request is answered with: the broker's parts, who asks, and from where.
 
-A caller's rights are told in Kafka's numbers of operations (KIP-430), each a bit. Which
+A caller's rights are Kafka's numbers of operations (KIP-430), each a bit. Which
 of them a role amounts to is the table in the reference, "Who may do what".
 """
 
@@ -37,9 +37,9 @@ class Service:
     topics: Topics
     groups: Groups
     access: Access
-    # Where clients are told to find this server; None for wherever they have found it.
+    # The address given to clients; None for the one they used.
     advertised: tuple[str, int] | None = None
-    # Whether a topic that somebody asks for is made.
+    # Whether a requested topic that is not there is made.
     has_auto_create: bool = True
     # What a topic is like if its maker does not say.
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
@@ -63,7 +63,7 @@ class Request:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients are told to find this server."""
+        """The address given to clients."""
         return self.service.advertised or self.here
 
     async def create_topics(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
@@ -109,7 +109,7 @@ def check_topic(caller: Caller, role: Role, topic: str) -> None:
 
 
 async def read_in_turns(reading: Generator[None, None, T]) -> T:
-    """Return what is read, with a turn for others wherever the reader yields."""
+    """Return what is read, with a turn for others where the reader yields."""
     while True:
         try:
             next(reading)

@@ -2,8 +2,8 @@
 
 The user is the id or the name of a key, the password the whole key, `pk_…`.
 
-PLAIN (RFC 4616) says the key itself, so it is offered only where nobody on the way can
-read it: over TLS, or on the machine itself. SCRAM-SHA-256 proves the key without saying
+PLAIN (RFC 4616) says the key itself, so it is offered only where it cannot be read on
+the way: over TLS, or on the machine itself. SCRAM-SHA-256 proves the key without saying
 it; keys from before it was spoken here know only PLAIN.
 
 Who a client is is looked up for each request: a key may be revoked at any time.
@@ -113,7 +113,7 @@ class BadScram(Exception):
 
 
 class ScramExchange:
-    """One login; ``ours`` is a nonce that nobody can guess."""
+    """One login; ``ours`` is a nonce that cannot be guessed."""
 
     def __init__(self, first: bytes, ours: str) -> None:
         """Read the first message; raises `BadScram`."""

@@ -4,7 +4,7 @@
     server with keys  ApiVersions, SaslHandshake, SaslAuthenticate ──▶ known ──▶ all others
 
 A key may be revoked or expire, and a server may get its first key, while clients are
-connected: a client that is not known any more is cut off at once, whatever it waits for.
+connected: a client that is not known any more is cut off at once, even while it waits.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class Session:
         return None if acks == 0 else [write_produced(header.version, [row])]
 
     async def _unhurried(self, size_bytes: int) -> Caller | None:
-        """Return who asks, once it may: a client that goes too fast is told to wait, and made to (KIP-219)."""
+        """Return the caller once its rate allows the request (KIP-219)."""
         caller = self._login.caller
         if caller is None or caller.rate is None:
             return caller
@@ -216,7 +216,7 @@ async def _written_in_turns(header: Header, values: Values) -> bytes:
     return b"".join(parts)
 
 
-# Whoever only asks what is offered.
+# A client that only asks what is offered.
 NOBODY = Caller("nobody", ())
 
 

@@ -21,7 +21,10 @@ async def create_topics(request: Request) -> Values:
     """Make topics, all that may be made with one write. A name that is there twice is one row, and not made."""
     asked = once_each(request.body.topics, lambda topic: topic.name)
     settled = {name: _settings(request, name, wanted) for name, wanted in asked.items()}
-    _keep_to_share(request, settled)
+    # Those beyond the share of the key are refused, after those before them.
+    sizes = {name: settings.partitions for name, settings in settled.items() if isinstance(settings, TopicSettings)}
+    refusals = request.service.topics.beyond_share(request.caller, list(sizes.values()))
+    settled.update({name: refusal for name, refusal in zip(sizes, refusals, strict=True) if refusal is not None})
     good = [(name, settings) for name, settings in settled.items() if isinstance(settings, TopicSettings)]
     made: dict[str, Topic | Exception] = {}
     if not getattr(request.body, "validate_only", False):
@@ -33,13 +36,6 @@ async def create_topics(request: Request) -> Values:
         error = topic if isinstance(topic, Exception) else settings
         rows.append(_refused(name, error) if isinstance(error, Exception) else _created(request, name, error, topic))
     return {"throttle_time": 0, "topics": rows}
-
-
-def _keep_to_share(request: Request, settled: dict[str, TopicSettings | Exception]) -> None:
-    """Refuse those that would be more than the share of the key, after those before them."""
-    wanted = {name: settings.partitions for name, settings in settled.items() if isinstance(settings, TopicSettings)}
-    refusals = request.service.topics.beyond_share(request.caller, list(wanted.values()))
-    settled.update({name: refusal for name, refusal in zip(wanted, refusals, strict=True) if refusal is not None})
 
 
 def _settings(request: Request, name: str, wanted: SimpleNamespace | None) -> TopicSettings | Exception:

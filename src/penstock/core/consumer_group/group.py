@@ -3,7 +3,7 @@
               join                all have joined, or had their time
     EMPTY ──────────▶ PREPARING ───────────────────────────────────▶ COMPLETING
       ▲                │  ▲  ▲                                        │     │
-      └── nobody left ─┘  │  └── a member comes, goes or changes ─────┘     │
+      └── none is left ┘  │  └── a member comes, goes or changes ─────┘     │
                           │                                                 │ the leader
                           └── a member comes, goes or changes ── STABLE ◀───┘ brings the
                                                                               assignment
@@ -12,13 +12,13 @@ Rules of this file
 1. Nothing here reads a clock, rolls a die or does I/O: time and chance are arguments.
 2. A waiting call is a *ticket*, a number the caller chose. Every call returns the
    answers that are due now, each with its ticket; a ticket is answered once.
-3. A call that refuses raises, and has then answered nobody else. Only `MemberIdNeeded`
+3. A call that refuses raises, and has then answered no other call. Only `MemberIdNeeded`
    leaves a trace: the id that was given out.
 4. What comes and goes between generations is no fact worth keeping: members that lose
    it say it again. Only a whole generation is (`record`, when `has_news`), so this
    machine has no events, unlike a queue.
 
-Invariants: joins wait only in PREPARING, syncs only in COMPLETING, and nobody waits for
+Invariants: joins wait only in PREPARING, syncs only in COMPLETING, and no call waits
 longer than the longest rebalance timeout of the group and its first delay.
 
 Where we are kinder than Kafka: a new member whose client has gone is forgotten at once
@@ -385,7 +385,7 @@ class Group:
         self.roster.remove(member)
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
-        """Only the leader is told of the others: it is the one to assign."""
+        """Only the leader learns of the others: it is the one to assign."""
         leader = self.roster.leader
         all_members = self.roster.members.values()
         members = tuple(each.joined(self.protocol) for each in all_members) if member.member_id == leader else ()

@@ -139,7 +139,7 @@ def choose_protocol(votes: Collection[Protocols]) -> str:
     'sticky'
     """
     known = frozenset.intersection(*map(names_of, votes))
-    assert known, "nobody was let in who knows none of them"
+    assert known, "no member was let in that knows none of them"
     count = dict.fromkeys(sorted(known), 0)
     for protocols in votes:
         count[next(name for name, _ in protocols if name in known)] += 1

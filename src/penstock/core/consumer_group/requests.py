@@ -1,4 +1,4 @@
-"""What the members of a consumer group say, what they are told, and what they are refused.
+"""The requests of the members of a consumer group, the answers, and the refusals.
 
 The words of Kafka's classic group protocol, as values. The rules are in `group.py`.
 """
@@ -151,7 +151,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A member is in this generation. Only its leader is told of the others."""
+    """A member is in this generation. Only its leader learns of the others."""
 
     generation: int
     protocol_type: str

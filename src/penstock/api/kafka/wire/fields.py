@@ -12,7 +12,7 @@ Laws of this file
 3. What a reader returns for bytes is a view of the frame, not a copy.
    What reads many elements is a generator that yields after `TURN_ELEMENTS` of them, so
    that others have their turn.
-4. What is left over at the end is nobody's mistake: brokers have never looked at it,
+4. What is left over at the end is no error: brokers have never looked at it,
    and librdkafka leaves three bytes after the question for all topics (version 13).
 
 kio has readers of its own. They reserve memory for as many elements as an array says

@@ -90,7 +90,10 @@ class Frames:
             start = min(self._filled, FRONT_BYTES)
             return memoryview(self._large)[start : start + self._size - self._filled]
         if self._filled == len(self._large):
-            self._large = _grown(self._large, self._size)
+            # A new buffer, because the reader may still hold views of the old one.
+            larger = bytearray(min(self._size, max(2 * self._filled, _FIRST_BYTES)))
+            larger[: self._filled] = self._large
+            self._large = larger
         return memoryview(self._large)[self._filled :]
 
     def received(self, count: int) -> list[memoryview]:
@@ -144,13 +147,6 @@ class Frames:
             self._shared[: end - start] = self._shared[start:end]
             start, end = 0, end - start
         self._start, self._end = start, end
-
-
-def _grown(buffer: bytearray, size: int) -> bytearray:
-    # A new one, because views of the old one may still be held by whoever reads into it.
-    larger = bytearray(min(size, max(2 * len(buffer), _FIRST_BYTES)))
-    larger[: len(buffer)] = buffer
-    return larger
 
 
 class Header(NamedTuple):

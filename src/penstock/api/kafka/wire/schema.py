@@ -91,7 +91,11 @@ class Plan(NamedTuple):
             yield self._tags(values)
 
     def _tags(self, values: Values) -> bytes:
-        said = [(tag, field) for tag, field in sorted(self.tagged.items()) if _is_said(values, field)]
+        said = [
+            (tag, field)
+            for tag, field in sorted(self.tagged.items())
+            if values.get(field.name, field.default) != field.default
+        ]
         parts = [varint(len(said))]
         for tag, field in said:
             data = field.write(values[field.name])
@@ -135,10 +139,6 @@ def _value(values: Values, field: Field) -> Any:
     if field.default is dataclasses.MISSING:
         raise KeyError(field.name)
     return field.default
-
-
-def _is_said(values: Values, field: Field) -> bool:
-    return field.name in values and values[field.name] != field.default
 
 
 @cache
