@@ -88,7 +88,7 @@ class Poll:
 
     async def wait(self, *, queue: str = "orders", want: int = 1, wait_ms: int = 20_000) -> Delivery | None:
         queues = self._broker.queues
-        delivery = await queues.lease(queue, want=want, lease_ms=30_000, wait_ms=wait_ms, absence=self)
+        delivery = await queues.lease(queue, want=want, lease_ms=30_000, wait_ms=wait_ms, presence=self)
         self.answered_at_ms = self._broker.now_ms()
         self.bodies = [] if delivery is None else [bytes(body) for body in delivery.bodies]
         return delivery

@@ -388,7 +388,7 @@ async def test_thousands_who_wait_leave_nothing_behind() -> None:
             for each in range(2_000):
                 tasks.create_task(Poll(broker).wait(wait_ms=1_000 + each))
         assert broker.queues.waiting.count == 0
-        assert broker.queues.waiting._rooms == {}
+        assert broker.queues.waiting._waiting == {}
 
 
 async def test_a_queue_that_keeps_being_paused_keeps_its_long_polls() -> None:

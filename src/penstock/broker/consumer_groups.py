@@ -165,7 +165,7 @@ class Groups:
         # Members join, sync and leave there; here is what concerns topics, offsets and callers.
         self.coordinator = coordinator
         self._partitions = partitions
-        # What one key may have of what all share; a server may be told otherwise.
+        # What one key may have of what all share.
         self.share = Share()
 
     def check_share(self, caller: Caller, group: str) -> None:

@@ -65,13 +65,13 @@ class Queues:
         self.placement = placement
         self._only = placement.only
         self.waiting = LongPolls(placement, most=long_polls_max)
-        # What one key may have of what all share; a server may be told otherwise.
+        # What one key may have of what all share.
         self.share = Share()
         self.polls = Holds(long_polls_max, self.share, TooManyWaiting)
         self.redrives = redrives or Redrives(placement, runtime)
         self.redrives.share = self.share
-        self.gathering = SendBatching(placement)
-        # Where it is written down who did what; in memory until it is told of a better place.
+        self.batching = SendBatching(placement)
+        # The audit log; in memory, unless the server sets another one.
         self.activity = Activity.in_memory(placement.now_ms)
         self.totals: dict[str, Totals] = {}
         # The names of topics, where there are any: they count like queues for what a key may have.
@@ -167,7 +167,7 @@ class Queues:
         if self.waiting.is_stopping:
             self.check_running()
         if sender is None:
-            ids = await self.gathering.send(queue, drafts)
+            ids = await self.batching.send(queue, drafts)
         else:
             ids = await (self._only or self.placement.of(queue)).send(queue, drafts, sender=sender)
         self._total(queue).sent += len(ids)
@@ -180,14 +180,14 @@ class Queues:
         want: int,
         lease_ms: int | None = None,
         wait_ms: int = 0,
-        absence: ClientPresence | None = None,
+        presence: ClientPresence | None = None,
     ) -> Delivery | None:
         """Lease messages, waiting for the first for up to ``wait_ms``, as long as the client is there."""
         if self.waiting.is_stopping:
             self.check_running()
-        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, absence=absence)
+        delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, presence=presence)
         if delivery is not None:
-            if absence is not None and absence.is_gone:
+            if presence is not None and presence.is_gone:
                 # The client is gone: others need not wait for the lease to lapse.
                 await self.placement.of(queue).release(queue, delivery.receipts(), UNTOUCHED)
                 return None
@@ -206,7 +206,7 @@ class Queues:
         if receipt is not None and await self.ack(queue, [receipt]) == [Outcome.DONE]:
             return
         if await self.placement.of(queue).look(queue, message_id) is not None:
-            raise NotLeased(f"nobody has message {message_id!r}")
+            raise NotLeased(f"message {message_id!r} is not leased")
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
@@ -222,7 +222,7 @@ class Queues:
 
     @asynccontextmanager
     async def making_topics(self, caller: Caller, topics: Sequence[str]) -> AsyncIterator[dict[str, Exception]]:
-        """Make topics within this: it says which of them a caller may not have, and why; nobody else does meanwhile."""
+        """Make topics within this; yield those that a caller may not have, and why. One caller at a time is within."""
         if caller.queues_max is None:
             yield {}
             return
@@ -279,7 +279,7 @@ async def open_queues(
     queues = Queues(placement, runtime, long_polls_max=long_polls_max, redrives=redrives)
     async with asyncio.TaskGroup() as tasks:
         tidying = None if is_tidied else tasks.create_task(queues._tidy())
-        queues.gathering.tasks = tasks
+        queues.batching.tasks = tasks
         queues.redrives.start(tasks)
         try:
             yield queues

@@ -52,7 +52,7 @@ class SendBatching:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._only = placement.only
-        self._lines: dict[str, QueueBatch] = {}
+        self._batches: dict[str, QueueBatch] = {}
         # The owner of the broker owns the tasks.
         self.tasks: asyncio.TaskGroup | None = None
 
@@ -63,39 +63,39 @@ class SendBatching:
         size_bytes = size_of(drafts.bodies)
         if size_bytes > GATHERED_BYTES_MAX // 8:
             return await store.send(queue, drafts)
-        line = self._lines.get(queue)
-        if line is None:
-            line = self._lines[queue] = QueueBatch()
-        if line.messages + len(drafts) > GATHERED_MESSAGES_MAX or line.size_bytes + size_bytes > GATHERED_BYTES_MAX:
+        batch = self._batches.get(queue)
+        if batch is None:
+            batch = self._batches[queue] = QueueBatch()
+        if batch.messages + len(drafts) > GATHERED_MESSAGES_MAX or batch.size_bytes + size_bytes > GATHERED_BYTES_MAX:
             return await store.send(queue, drafts)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sequence[str]] = loop.create_future()
-        line.waiting.append(PendingSend(drafts, answer))
-        line.messages += len(drafts)
-        line.size_bytes += size_bytes
-        if not line.is_sending:
-            line.is_sending = True
+        batch.waiting.append(PendingSend(drafts, answer))
+        batch.messages += len(drafts)
+        batch.size_bytes += size_bytes
+        if not batch.is_sending:
+            batch.is_sending = True
             # In the next turn, so that all requests of this one are in it.
-            loop.call_soon(self._begin, queue, line)
+            loop.call_soon(self._begin, queue, batch)
         return await answer
 
-    def _begin(self, queue: str, line: QueueBatch) -> None:
+    def _begin(self, queue: str, batch: QueueBatch) -> None:
         assert self.tasks is not None
-        self.tasks.create_task(self._send_gathered(queue, line))
+        self.tasks.create_task(self._send_gathered(queue, batch))
 
-    async def _send_gathered(self, queue: str, line: QueueBatch) -> None:
+    async def _send_gathered(self, queue: str, batch: QueueBatch) -> None:
         together: list[PendingSend] = []
         try:
-            while line.waiting:
-                together = [each for each in line.waiting if not each.answer.done()]
-                line.waiting, line.messages, line.size_bytes = [], 0, 0
+            while batch.waiting:
+                together = [each for each in batch.waiting if not each.answer.done()]
+                batch.waiting, batch.messages, batch.size_bytes = [], 0, 0
                 if together:
                     await self._send_all(queue, together)
         finally:
-            line.is_sending = False
-            self._lines.pop(queue, None)
+            batch.is_sending = False
+            self._batches.pop(queue, None)
             # A send without an answer by now gets none: this was cancelled, and so is the send.
-            for each in (*together, *line.waiting):
+            for each in (*together, *batch.waiting):
                 each.answer.cancel()
 
     async def _send_all(self, queue: str, together: list[PendingSend]) -> None:
@@ -106,7 +106,7 @@ class SendBatching:
             store = self._only or self._placement.of(queue)
             ids = await store.send(queue, merge([each.drafts for each in together]))
         except Exception:
-            # One of them may be why; the others are not to know.
+            # One of them may be the cause: each is sent alone, and gets its own answer.
             for each in together:
                 await self._send_alone(queue, each)
             return
@@ -131,7 +131,7 @@ class SendBatching:
 
 
 def merge(together: Sequence[Drafts]) -> Drafts:
-    """Return all drafts as one; a column that some have is filled with what says nothing for the others.
+    """Return all drafts as one; a column that only some have is filled with empty values for the others.
 
     >>> merge([Drafts(bodies=[b"a"]), Drafts(bodies=[b"b"], groups=[b"g"])]).groups
     [b'', b'g']

@@ -18,7 +18,7 @@ streams and logs raise passes through:
 Laws of this file
 -----------------
 1. `append` never waits, so batches have the order in which it was called.
-2. Nothing is told of a batch, not even that it is a duplicate, before it is durable.
+2. A batch is not answered before it is durable, even if it is a duplicate.
 3. A fetch that waits is woken by data, by the end of a topic, and by the end of its time; nothing polls.
 """
 
@@ -98,7 +98,7 @@ class Topics:
         self.streams = streams
         self._waiting_max = waiting_max
         self._waiting: set[Waiter] = set()
-        # What one key may have of what all share; a server may be told otherwise.
+        # What one key may have of what all share.
         self.share = Share()
         self.fetches = Holds(waiting_max, self.share, lambda most: TooManyFetches(f"{most} fetches of the key wait"))
         self._is_stopping = False
@@ -220,8 +220,8 @@ class Topics:
         """Return whole batches of each partition, from the one holding the wanted offset on.
 
         All together are at most ``bytes_max``, and those of one partition at most its
-        own, but for the very first batch, which comes however large it is: else nobody
-        could ever read on. If there are fewer than ``bytes_min`` bytes, and nothing is
+        own, but for the very first batch, which comes however large it is: otherwise no
+        client could ever read on. If there are fewer than ``bytes_min`` bytes, and nothing is
         wrong with any partition, waits for more, up to ``wait_ms``.
         """
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000

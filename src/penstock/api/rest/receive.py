@@ -61,14 +61,14 @@ async def _lease(request: Request, asked: Lease) -> Answer:
 
 
 async def _wait(request: Request, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
-    absence = request.absence()
+    presence = request.presence()
     try:
         with request.queues.polls.one(request.caller):
             delivery = await request.queues.lease(
-                queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, absence=absence
+                queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, presence=presence
             )
     finally:
-        await absence.end()
+        await presence.end()
     if delivery is None:
         request.service.access.check_good(request.caller)
     return delivery

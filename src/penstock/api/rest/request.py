@@ -162,7 +162,7 @@ class Request:
             self.service.access.charge(self.caller, len(body))
         return body
 
-    def absence(self) -> ClientPresence:
+    def presence(self) -> ClientPresence:
         return ClientPresence(self.scope, self._receive, partial(self.service.access.watch, self.caller))
 
 

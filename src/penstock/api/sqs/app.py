@@ -125,9 +125,9 @@ class SqsApplication:
         scope[OPERATION] = f"sqs.{asked.name}"
         shape = _decode(asked, action)
         action.check(shape)
-        absence = ClientPresence(scope, receive, partial(self._service.access.watch, caller))
+        presence = ClientPresence(scope, receive, partial(self._service.access.watch, caller))
         front = self._front(scope, headers)
-        request = Request(self._service, caller, action.role, front=front, absence=absence, trace=_trace(headers))
+        request = Request(self._service, caller, action.role, front=front, presence=presence, trace=_trace(headers))
         result = await action.run(request, shape)
         if asked.form is None:
             encoded = json_protocol.encode(result)

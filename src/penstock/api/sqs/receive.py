@@ -108,13 +108,13 @@ async def _lease(request: Request, queue: CachedQueue, asked: ReceiveMessageRequ
                 want=asked.max_number_of_messages or 1,
                 lease_ms=_lease_ms(asked),
                 wait_ms=1_000 * wait_s,
-                absence=request.absence if wait_s else None,
+                presence=request.presence if wait_s else None,
             )
     except QueueNotFound:
         request.service.forget(queue.name)
         raise
     finally:
-        await request.absence.end()
+        await request.presence.end()
     if delivery is None:
         request.service.access.check_good(request.caller)
     return delivery

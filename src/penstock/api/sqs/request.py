@@ -161,10 +161,10 @@ class Service:
 class Request:
     """One request: its caller, the start of the URLs of its queues, and whether its client is still connected."""
 
-    __slots__ = ("service", "caller", "role", "front", "trace", "_absence")
+    __slots__ = ("service", "caller", "role", "front", "trace", "_presence")
 
     def __init__(
-        self, service: Service, caller: Caller, role: Role, *, front: str, absence: ClientPresence, trace: str = ""
+        self, service: Service, caller: Caller, role: Role, *, front: str, presence: ClientPresence, trace: str = ""
     ) -> None:
         self.service = service
         self.caller = caller
@@ -173,7 +173,7 @@ class Request:
         self.front = front
         # The trace header of messages that have none of their own.
         self.trace = trace
-        self._absence = absence
+        self._presence = presence
 
     @property
     def queues(self) -> Queues:
@@ -184,8 +184,8 @@ class Request:
         return self.service.account
 
     @property
-    def absence(self) -> ClientPresence:
-        return self._absence
+    def presence(self) -> ClientPresence:
+        return self._presence
 
     async def did(self, action: str, queue: str, *, detail: str = "") -> None:
         """Record the action in the audit log, before the answer."""
