@@ -128,8 +128,7 @@ class LongPolls:
                     if not was_woken:
                         # Nothing has come, so there is nothing to ask for.
                         break
-            if was_woken:
-                await self._wake_next(queue, line, delivery)
+            await self._wake_next(queue, line, delivery, was_woken=was_woken)
             return delivery
         except BaseException:
             # A queue or a client that is gone, say: the next request has to learn it, too.
@@ -159,11 +158,11 @@ class LongPolls:
                 line.timer.cancel()
             del self._waiting[queue]
 
-    async def _wake_next(self, queue: str, line: QueueWaiters, delivery: Delivery | None) -> None:
+    async def _wake_next(self, queue: str, line: QueueWaiters, delivery: Delivery | None, *, was_woken: bool) -> None:
         """A woken request leaves. What woke it may be for later, so another request must look then."""
-        if delivery is None:
+        if was_woken and delivery is None:
             _wake_one(line)
-        else:
+        elif was_woken:
             await self._look_ahead(queue, line)
 
     async def _look_ahead(self, queue: str, line: QueueWaiters) -> None:
