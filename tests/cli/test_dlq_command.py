@@ -25,7 +25,7 @@ def test_a_queue_without_dead_letters_says_so(run: Run) -> None:
     run("queue", "create", "alive")
     done = run("dlq", "show", "alive")
     assert done.exit_code == 1
-    assert "Nothing of alive has been buried" in done.stderr
+    assert "alive has no dead letters" in done.stderr
 
 
 def test_dead_letters_are_listed_and_shown(run: Run) -> None:

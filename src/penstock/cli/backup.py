@@ -23,8 +23,8 @@ def backup_command(
 
     Everything acknowledged before the copying began is in the copy; to restore it, put
     it in the place of the original. Queues are copied first, then topics with the
-    offsets of their groups. A store of several shards is copied only while nobody uses
-    it. The keys of a server are not part of its store.
+    offsets of their groups. A store of several shards is copied only while no process
+    uses it. The keys of a server are not part of its store.
 
     [bold]Examples:[/]
 

@@ -200,7 +200,7 @@ def with_options(
 def asking(
     *, url: Url = None, key: KeyText = None, timeout: Timeout = TIMEOUT_S, config: Config = None, as_json: Json = False
 ) -> Iterator[Session]:
-    """Open a client of the server that is asked. An error of it becomes a sentence, advice and an exit code."""
+    """Open a client of the server. Its errors become a sentence, advice and an exit code."""
     settings = loaded(ClientSettings, {"url": url, "key": key}, config).settings
     # The command says itself what it cannot reach.
     logging.getLogger("penstock").addHandler(logging.NullHandler())

@@ -51,7 +51,7 @@ def list_dead(session: Session, name: NoQueue = None) -> None:
     ]
     shown = table("queue", "dead letters in", "count", "oldest", numbers=["count", "oldest"], rows=cells)
     value = [{"queue": buried_in.get(row.queue_name), "dead_letters": row} for row in dead]
-    session.show(value, shown, empty="Nothing has been buried.")
+    session.show(value, shown, empty="There are no dead letters.")
 
 
 @app.command("show")
@@ -142,7 +142,7 @@ def dead_letters_of(session: Session, name: str) -> SyncQueue:
         return session.client.queue(name)
     view = session.client.queue(name).describe()
     if view.dlq_id is None:
-        remark(f"Nothing of {name} has been buried.")
+        remark(f"{name} has no dead letters.")
         raise typer.Exit(ExitCode.NOTHING)
     return session.client.queue(view.dead_letter_queue or view.dlq_id)
 

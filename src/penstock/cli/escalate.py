@@ -22,7 +22,9 @@ def escalate(
     *,
     priority: Annotated[str, typer.Option(help="Where they go.", autocompletion=complete_priority)],
     reason: Annotated[str, typer.Option(help="Why; it is kept.")],
-    actor: Annotated[str | None, typer.Option(help="Who says so; by default you, on this machine.")] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Who escalates, for the record; by default your user name and this machine.")
+    ] = None,
     until: Annotated[str | None, typer.Option(help="When they fall back: RFC 3339.")] = None,
     lower: Annotated[bool, typer.Option("--lower", help="Move them to a less urgent priority instead.")] = False,
     text: Containing = None,

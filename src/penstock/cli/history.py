@@ -40,7 +40,7 @@ FolderBeforeDrop = Annotated[
 @app.command("list")
 @asks_database
 def list_periods(session: LocalSession, *, before: Before = None) -> None:
-    """List the periods of the history, and which of them can be dropped.
+    """List the periods of the history, and whether each can be dropped.
 
     Every settled message has a row in the history. The history is kept in periods, a
     table for each, and is dropped in whole periods. The last two periods stay, since

@@ -245,8 +245,8 @@ def reset(
     """Forget all keys, and that there ever were any.
 
     A server that has had a key needs keys for ever, whatever becomes of them. This is
-    the way back: the next start is as if there had been none. Servers that run let
-    nobody in until they are started again.
+    the way back: the next start is as if there had been none. Servers that run
+    refuse every request until they are restarted.
 
     [bold]Example:[/]
 

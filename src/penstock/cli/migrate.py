@@ -42,8 +42,8 @@ def migrate_command(
 ) -> None:
     """Bring the schema of a store in PostgreSQL up to date.
 
-    A server does this when it starts, unless it is told --no-migrate. Say it yourself
-    where servers have a role that may not change tables. Servers may run meanwhile,
+    A server does this when it starts, unless it has --no-migrate. Run it yourself
+    where the role of the servers may not change tables. Servers may run meanwhile,
     of this version and of the one before; of several who migrate at once, one does.
 
     [bold]Examples:[/]

@@ -111,7 +111,7 @@ def _word(value: object) -> str:
 
 
 def plain(text: str) -> Text:
-    """Return text of strangers: no markup in it, and no control character that would move the cursor."""
+    """Return text without markup, and without control characters that would move the cursor."""
     return Text("".join(character if character.isprintable() else "�" for character in text))
 
 

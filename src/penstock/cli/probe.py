@@ -227,7 +227,7 @@ def _probe(
                 break
             time.sleep(every_s)
     except KeyboardInterrupt:
-        # Wherever it comes: one that goes on ends well by it.
+        # With --every this is the normal end, wherever it comes.
         if every_s is None:
             raise
         return

@@ -43,7 +43,7 @@ def repair_command(
 
     The folder `streams` of a server is looked at as a whole: its catalog, the offsets
     of its groups and every partition. Mend its logs one by one. The catalog can only
-    be cut: with a hole in it nobody would know which topics there are.
+    be cut: a hole in it would lose topics.
 
     Files that are replaced are kept beside the log, with the ending `.damaged`.
     The exit code is 0 if the log is sound (or has been mended), 1 if it is not,
@@ -83,7 +83,7 @@ def _logs_inside(folder: Path) -> list[Path]:
 
 
 def _has_topics(folder: Path) -> bool:
-    # Only here, since `penstock --help` needs nothing of topics.
+    # Imported here, since no other command needs topics.
     from penstock.streams.backup import is_streams
 
     return is_streams(SystemDisk(folder.parent), folder.name)

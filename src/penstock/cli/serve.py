@@ -1,4 +1,4 @@
-"""`penstock serve`: runs the server until it is told to stop."""
+"""`penstock serve`: runs the server until it is stopped."""
 
 import inspect
 import re
@@ -182,7 +182,7 @@ def _reasons_of_postgres() -> list[Reason]:
         from penstock.store.errors import StoreForbids, StoreUnfit, StoreUnreachable
         from penstock.store.postgres.database import NotDurable
     except ImportError:
-        # Without the driver nothing of it can be the reason.
+        # Without the driver there is no database to blame.
         return []
     return [
         ((NotDurable,), ExitCode.BAD_SETTINGS, "\nOr accept that: --allow-unsafe-durability."),

@@ -21,8 +21,8 @@ def work(
     """Run a worker until Ctrl-C or SIGTERM; it finishes what it has begun.
 
     The module is looked for in the working directory, then where Python looks. The
-    name is that of a penstock.Worker in it; which server it asks is said there, or by
-    PENSTOCK_URL and PENSTOCK_KEY. Told twice to stop, it leaves what it has begun.
+    name is that of a penstock.Worker in it; it names its server, or
+    PENSTOCK_URL and PENSTOCK_KEY do. Stopped twice, it leaves what it has begun.
 
     [bold]Examples:[/]
 

@@ -209,7 +209,7 @@ def texts_of(ids: Ids) -> list[str]:
 
 
 class SentIds(Sequence[str]):
-    """The ids of a `send_many`, in the order of its messages; each text is made when it is asked for."""
+    """The ids of a `send_many`, in the order of its messages. An id becomes text when it is read."""
 
     __slots__ = ("_parts", "_length")
 

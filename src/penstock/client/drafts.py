@@ -1,7 +1,7 @@
-"""What a caller wants to send, checked and laid out as columns.
+"""Messages to send, checked and laid out as columns.
 
-A body is bytes, text, or anything else as its JSON, which is marked as such by the attribute `content_type`. What
-else is said about a message is an `Extras`; most messages have none, and cost no object but their body.
+A body is bytes, text, or anything else as its JSON, which is marked as such by the attribute `content_type`. The
+other fields of a message are an `Extras`; most messages have none, and cost no object but their body.
 
 Everything that can be known to be wrong is refused here, before it is gathered with what others send. What only the
 server knows, such as the largest body a queue takes, is left to it.
@@ -40,7 +40,7 @@ _JSON_MARK = b'{"content_type":"%s"}' % JSON_CONTENT.encode()
 
 
 class Extras(NamedTuple):
-    """What is said about a message beside its body; 0 and b"" for what is not."""
+    """The fields of a message beside its body; 0 and b"" for those that are not set."""
 
     tier: int = NORMAL
     delay_ms: int = 0
@@ -54,12 +54,12 @@ class Extras(NamedTuple):
 PLAIN = Extras()
 _JSON = PLAIN._replace(attributes=_JSON_MARK)
 
-# A body and what is said about it; None if nothing is.
+# A body and the other fields; None if none is set.
 Row = tuple[bytes, Extras | None]
 
 
 def plain_row(data: object) -> Row:
-    """Return a message about which nothing is said but its data."""
+    """Return a message that has only data."""
     if type(data) is bytes:
         body, extras = data, None
     else:
@@ -70,7 +70,7 @@ def plain_row(data: object) -> Row:
     return body, extras
 
 
-def full_row(  # noqa: PLR0913 - what can be said about a message is many things.
+def full_row(  # noqa: PLR0913 - a message has many fields.
     data: object,
     *,
     priority: str | int | None = None,
@@ -117,7 +117,7 @@ def row_of(item: object) -> Row:
 
 
 class Drafts:
-    """Messages to be sent, as columns: ``extras`` is None if nothing is said about any of them."""
+    """Messages to be sent, as columns: ``extras`` is None if none of them has other fields than its body."""
 
     __slots__ = ("bodies", "extras")
 
@@ -127,7 +127,7 @@ class Drafts:
 
     @classmethod
     def of(cls, items: Sequence[object]) -> "Drafts":
-        """Check what a caller gave to `send_many`; the field of an error says which of them it is."""
+        """Check the items of a `send_many`. The field of an error names the item."""
         if set(map(type, items)) <= {bytes}:
             if max(map(len, items), default=0) > BODY_BYTES_MAX:  # type: ignore[arg-type] # All are bytes.
                 raise _too_large(max(map(len, items)))  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def tier_of(priority: str | int) -> int:
     """
     tier = _TIERS.get(priority.upper(), -1) if isinstance(priority, str) else priority
     if not is_number(tier, int) or not 0 <= tier < len(PRIORITIES):
-        raise bad_field("priority", f"priority is {priority!r}; it is one of {', '.join(PRIORITIES)}, or 0 to 4")
+        raise bad_field("priority", f"priority is {priority!r}; allowed are {', '.join(PRIORITIES)} and 0 to 4")
     return tier
 
 
@@ -198,7 +198,7 @@ def milliseconds(seconds: float, *, field: str, seconds_max: float) -> int:
     """Return seconds as milliseconds; more than nothing is not nothing."""
     if not is_number(seconds, float) or not 0 <= seconds <= seconds_max:
         raise bad_field(
-            field, f"{field} is {seconds!r}; it is between 0 and {int(seconds_max)} seconds", limit=seconds_max
+            field, f"{field} is {seconds!r}; allowed are 0 to {int(seconds_max):,} seconds", limit=seconds_max
         )
     return round(seconds * 1_000) or (1 if seconds > 0 else 0)
 
@@ -253,7 +253,7 @@ def _name(text: str, field: str) -> bytes:
 def _deliveries(count: int) -> int:
     if not is_number(count, int) or not 1 <= count <= DELIVERIES_MAX:
         raise bad_field(
-            "max_deliveries", f"max_deliveries is {count!r}; it is between 1 and {DELIVERIES_MAX}", limit=DELIVERIES_MAX
+            "max_deliveries", f"max_deliveries is {count!r}; allowed are 1 to {DELIVERIES_MAX:,}", limit=DELIVERIES_MAX
         )
     return count
 

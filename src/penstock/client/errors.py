@@ -28,7 +28,7 @@ class PenstockError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.code = code
-        # 0 if no server said so.
+        # 0 if the error is not from a server.
         self.status = status
         self.field = field
         self.limit = limit

@@ -21,7 +21,7 @@ Laws of the file
 1. There is one request at a time. A request that is cancelled or fails closes the connection, so a late answer is
    never taken for another's.
 2. What the server sends unasked closes the connection.
-3. Headers and body are bounded, and a length that is said is believed before anything is kept.
+3. Headers and body are bounded, and a Content-Length beyond the limit is refused before the body is read.
 
 Not done here: answers that end with the connection, as every server we speak to says a length or sends chunks;
 and pipelining, as a lost connection would leave unclear which requests were done.
@@ -51,7 +51,7 @@ _NO_TLS = "is it http:// that the server speaks there, or has it a certificate t
 
 
 HEADER_BYTES_MAX = 65_536
-# Several times what a server answers with at most: it hands out 16 MiB of bodies at once, and what is said about them.
+# Several times what a server answers with at most: it hands out 16 MiB of bodies at once, with their other fields.
 BODY_BYTES_MAX = 256 * 1024 * 1024
 # Up to here one copy is cheaper than a second call of the system.
 _COPIED_BYTES_MAX = 32_768
@@ -316,7 +316,7 @@ class HttpTransport:
         self._is_closed = True
         for connection in list(self._open):
             connection.close()
-        # What was closed is told so in the next turn of the loop.
+        # The loop reports closed connections in its next turn.
         await asyncio.sleep(0)
 
     async def _exchange(self, connection: Connection, head: bytes, body: Buffer, timeout_s: float) -> Answer:

@@ -29,7 +29,7 @@ TABLE = "penstock_seen"
 _SWEEP_S = 60.0
 # How long a statement may take: each is about one row, or about expired rows.
 ANSWER_S = 10.0
-# As a store has them for its own connections (`store/postgres/connection.py`), which the client knows nothing of.
+# The same as in `store/postgres/connection.py`, which the client may not import.
 _BOUNDS: dict[str, int] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -165,7 +165,7 @@ class PostgresIdempotencyStore:
 
 
 def bounded(dsn: str) -> str:
-    """Return how to connect so that a server that is gone is noticed; what is said there, or around it, counts.
+    """Return a connection string that notices a dead server. Settings in ``dsn`` or in the environment win.
 
     >>> bounded("postgresql://db?connect_timeout=3&tcp_user_timeout=0").removeprefix("connect_timeout=3 host=db ")
     'tcp_user_timeout=0 client_encoding=UTF8 keepalives_idle=10 keepalives_interval=5 keepalives_count=3'
@@ -179,7 +179,7 @@ def bounded(dsn: str) -> str:
 
 @contextmanager
 def _answered_within(connection: psycopg.AsyncConnection[Any], wait_s: float) -> Iterator[None]:
-    """Break a connection from our side if this takes longer: then what is asked on it fails."""
+    """Break a connection from our side if this takes longer, so that its statement fails."""
     timer = asyncio.get_running_loop().call_later(wait_s, _hang_up, connection)
     try:
         yield

@@ -81,7 +81,7 @@ def end_by_time_of_day(until_ms: int) -> LeaseEnd:
 
 
 class Bodies(Sequence[bytes]):
-    """The bodies of a batch; each is made when it is asked for."""
+    """The bodies of a batch; each is copied when it is read."""
 
     __slots__ = ("_offsets", "_data")
 
@@ -291,7 +291,7 @@ class DeliveredBatch(Sequence[AnyMessage]):
 
 
 class Settler(Protocol):
-    """Settles rows of a lease and returns which of them were done; a `Queue` is one."""
+    """Settles rows of a lease and returns the bits of those that were done; a `Queue` is one."""
 
     def settle(
         self, verb: str, held: Held, leased: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""

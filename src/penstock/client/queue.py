@@ -67,7 +67,7 @@ class Queue:
 
     # Messages.
 
-    async def send(  # noqa: PLR0913 - what can be said about a message is many things.
+    async def send(  # noqa: PLR0913 - a message has many fields.
         self,
         data: object,
         *,

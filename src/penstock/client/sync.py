@@ -254,7 +254,7 @@ class SyncClient:
 
     def close(self) -> None:
         """Wait for requests on their way, close the connections and end the thread."""
-        # Nothing of a parent process is ours to close.
+        # After a fork, the parent's client stays open: it is the parent's.
         current = self._current()
         self._runner.close(current.close())
 

@@ -1,8 +1,8 @@
 """What all jobs share on the command line: their options, a Spark session, a progress bar, and a summary at the end.
 
 Spark's Java inherits the error stream of the process that starts it, and writes dozens of lines there that no user of a
-job can use. So its error stream is a file while it starts. The file is removed when the job ends well; otherwise the
-user is told where it is.
+job can use. So its error stream is a file while it starts. The file is removed when the job ends well; otherwise its
+path is printed.
 """
 
 import importlib.util

@@ -21,7 +21,7 @@ def signals_command(
         str, typer.Option(help="1s, 10s, 1m, 5m, 1h or 1d; by default the shortest that gives at most 500 windows.")
     ] = "",
     tenant: Annotated[str, typer.Option(help="Whose a message is: group, or attribute:<name>.")] = "group",
-    tenants: Annotated[int, typer.Option(help="So many tenants of each queue are told apart.", min=1, max=100)] = 10,
+    tenants: Annotated[int, typer.Option(help="How many tenants of each queue are shown apart.", min=1, max=100)] = 10,
     weights: Annotated[
         str, typer.Option(help="Weights of the tiers, as 16,8,4,2,1, if the archive does not know them.")
     ] = "",
@@ -214,7 +214,7 @@ def whatif_command(
 
 
 def _scenarios(weights: list[str], scenarios: list[str]) -> "list[Scenario]":
-    """Read them before Spark starts: a slip of the hand is told at once."""
+    """Read them before Spark starts, so that a typing error is reported at once."""
     from penstock.pipeline.job import JobFailed
     from penstock.pipeline.whatif.simulation import of_weights, read_scenario
 

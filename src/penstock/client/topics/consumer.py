@@ -110,7 +110,7 @@ class Loop:
             self._at_hand = None
 
     async def _settle(self) -> Record | None:
-        """Do what follows from the record at hand; return it once more if it is to be tried again."""
+        """Finish the record at hand, or return it again for another attempt."""
         if self._at_hand is None:
             return None
         partition, row, record = self._at_hand

@@ -7,7 +7,7 @@
 A `with` that ends well has processed the record. One that ends with an error keeps the
 error in the record and goes on: the same record comes again, as its next attempt, until
 it has had all of them and goes to the dead letters. Without a `with`, a record has been
-processed when the next one is asked for, and an error ends the loop: the record comes
+processed when the loop takes the next one, and an error ends the loop: the record comes
 again to the next consumer.
 """
 

@@ -296,7 +296,7 @@ class Attempts:
         await self._settings.function(message, *connections)
 
     async def _committed(self, message: Message) -> None:
-        """Work, and ack, in one transaction: that is why nothing is told the server after it."""
+        """Work and ack in one transaction, so that nothing is left to settle afterwards."""
         assert self._transaction is not None
         is_threaded = self._threads is not None
         async with self._transaction(is_threaded=is_threaded, queue=message.queue) as connection:

@@ -1,4 +1,4 @@
-"""Works on the messages of one queue, until it is told to stop.
+"""Works on the messages of one queue until the worker stops.
 
     fetch ──► ready ──► work, `concurrency` at once ──► settle: ack, release or reject
       ▲                      │                              │
@@ -216,7 +216,7 @@ class Consumer:
         self._start_ready()
 
     async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer. What is wrong is said once, and once when it is over."""
+        """Ask until there is an answer. Log a failure once, and once that it is over."""
         tries = 0
         while True:
             began_s = self._loop.time()

@@ -1,4 +1,4 @@
-"""What is said once about how a queue is worked on, and what came of it so far."""
+"""How the messages of a queue are worked on, and the counts of what came of them."""
 
 import inspect
 from collections.abc import Callable
@@ -36,11 +36,13 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= CONCURRENCY_MAX:
-            raise ValueError(f"concurrency is {self.concurrency}; it is between 1 and {CONCURRENCY_MAX}")
+            raise ValueError(f"concurrency is {self.concurrency}; allowed are 1 to {CONCURRENCY_MAX:,}")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise ValueError(f"time_limit_s is {self.time_limit_s}; it is more than 0, or None for no limit")
+            raise ValueError(f"time_limit_s is {self.time_limit_s}; it must be more than 0, or None for no limit")
         if self.visibility_timeout is not None and not 0.1 <= self.visibility_timeout <= LEASE_S_MAX:
-            raise ValueError(f"visibility_timeout is {self.visibility_timeout}; it is between 0.1 and {LEASE_S_MAX}")
+            raise ValueError(
+                f"visibility_timeout is {self.visibility_timeout}; allowed are 0.1 to {LEASE_S_MAX:,} seconds"
+            )
 
     @property
     def is_asynchronous(self) -> bool:

@@ -1,4 +1,4 @@
-"""A worker: functions for queues, and a process that calls them until it is told to stop.
+"""A worker: functions for queues, and a process that calls them until it is stopped.
 
 worker = Worker(client)
 
@@ -53,7 +53,7 @@ class Worker:
         """The queues it works on."""
         return list(self._settings)
 
-    def handler(  # noqa: PLR0913 - what can be said about work is many things, and all but the queue have defaults.
+    def handler(  # noqa: PLR0913 - all but the queue have defaults.
         self,
         queue: str,
         *,
