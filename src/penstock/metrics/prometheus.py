@@ -144,7 +144,7 @@ class Prometheus:
         self._last_names: list[str] = []
 
     def routes(self, access: Access, *, is_key_needed: bool) -> list[Route]:
-        """Return where it is asked; if a key is needed, then one with the role metrics on all queues.
+        """Return the route of `/metrics`. If a key is needed, it must have the role metrics on all queues.
 
         A server without keys needs none. A key for some queues gets nothing: totals tell of the others, too.
         """

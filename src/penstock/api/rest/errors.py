@@ -255,6 +255,6 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     StoreRefuses: lambda error: problem("unreachable", str(error), retry_after_s=_WAITING_S),
     StoreForbids: _plain("forbidden"),
     LogFull: lambda error: problem("storage_full", str(error), retry_after_s=_WAITING_S),
-    # What is asked for beyond a limit, by the law of the stores.
+    # The stores raise it for a request beyond a limit.
     ValueError: _plain("bad_request"),
 }

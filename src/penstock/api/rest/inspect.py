@@ -31,7 +31,7 @@ from penstock.wire.operators import Escalation, Story
 PLACES: dict[State, str] = dict(zip(STATES, ("waiting", "resting", "leased", "spent", "moving"), strict=True))
 _STATES: dict[str, State] = {place: state for state, place in PLACES.items()}
 
-# An escalation may be of thousands; of a message, the last ones are told.
+# How many of a queue's last escalations are searched for those of one message.
 SEARCHED_ESCALATIONS_MAX = 100
 
 S = TypeVar("S", bound=Seen)

@@ -286,7 +286,7 @@ def drafts_of_frame(frame: SendFrame, now_ms: Callable[[], int]) -> Drafts:
 
 
 def _check_columns(frame: SendFrame) -> None:
-    """A frame says nothing of limits, so each column is looked at; which row it is only if one is beyond."""
+    """Check each column of a frame against its limits. Only if one is beyond is the row looked for."""
     columns: tuple[tuple[str, Sequence[int] | None, int], ...] = (
         ("priority", frame.tiers, len(PRIORITIES) - 1),
         ("group", None if frame.groups is None else [*map(len, frame.groups)], NAME_BYTES_MAX),

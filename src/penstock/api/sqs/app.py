@@ -111,7 +111,7 @@ class SqsApplication:
         try:
             caller, body = await self._authenticated(scope, headers, receive)
         except Refused as refused:
-            self._note_stranger(scope, headers, refused)
+            self._record_failed_login(scope, headers, refused)
             raise
         access = self._service.access
         access.admit(caller)
@@ -182,7 +182,7 @@ class SqsApplication:
         pairs = self._pairs(claim.key_id)
         return pairs[check_signature(signed._replace(body=body), claim, [secret for secret, _ in pairs])][1], body
 
-    def _note_stranger(self, scope: Scope, headers: dict[bytes, bytes], refused: Refused) -> None:
+    def _record_failed_login(self, scope: Scope, headers: dict[bytes, bytes], refused: Refused) -> None:
         if refused.kind in (UNRECOGNIZED_CLIENT, INVALID_SIGNATURE):
             said = access_key_of((headers.get(b"authorization") or scope["query_string"] or b"").decode("latin-1"))
             self._service.queues.activity.failed_login(via="sqs", said=said, source=source_of(scope))

@@ -135,6 +135,6 @@ _REFUSALS: dict[type[BaseException], Callable[[Exception], Refused]] = {
     StoreRefuses: _as(UNAVAILABLE),
     StoreForbids: _as(ACCESS_DENIED),
     LogFull: lambda _: Refused(UNAVAILABLE, "The disk of the server is full."),
-    # What is asked for beyond a limit, by the law of the stores.
+    # The stores raise it for a request beyond a limit.
     ValueError: _as(INVALID_PARAMETER_VALUE),
 }

@@ -127,7 +127,7 @@ def check_text_bytes(text: str) -> bytes | None:
 
 def is_allowed(text: str) -> bool:
     """Whether a text has only characters that a message may have."""
-    # Most texts are plain, which is told sooner.
+    # Most texts are plain, and that is the quicker check.
     return (text.isascii() and text.isprintable()) or NOT_ALLOWED.search(text) is None
 
 

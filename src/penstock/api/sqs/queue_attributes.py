@@ -3,8 +3,8 @@
 Each attribute that can be set is one row of a table: its values, and its effect. `RedrivePolicy` and
 `RedriveAllowPolicy` name other queues, and are in `policies`.
 
-What SQS has and Penstock has not (tags, policies and the like) is kept in the labels of the queue's
-settings and given back. Policies are not enforced and nothing is encrypted; the reference says so for
+Attributes that only SQS has (tags, policies and the like) are kept in the labels of the queue's
+settings and returned. Policies are not enforced and nothing is encrypted; the reference states this for
 each attribute.
 """
 

@@ -11,23 +11,24 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import NamedTuple
 
 from penstock.api.sqs import message_attributes
 from penstock.api.sqs.errors import OVER_LIMIT, Refused, invalid
 from penstock.api.sqs.message_attributes import TRACE, SqsMetadata
 from penstock.api.sqs.queue_attributes import ATTRIBUTES, WAIT, kept_of, unknown
 from penstock.api.sqs.receipt_handles import handle_text, message_uuid, sequence_number
-from penstock.api.sqs.receive_attempts import Attempt
-from penstock.api.sqs.request import CachedQueue, Request, check_between, check_name
+from penstock.api.sqs.request import REMEMBERED_MS, Answered, Attempts, CachedQueue, Request, check_between, check_name
 from penstock.api.sqs.shapes import (
     Message,
     MessageAttributeValue,
     ReceiveMessageRequest,
     ReceiveMessageResult,
 )
-from penstock.core.queue.message import Receipt
+from penstock.broker.queues import Queues
+from penstock.core.queue.message import Receipt, Receipts
 from penstock.store.errors import QueueNotFound
-from penstock.store.interface import Delivery
+from penstock.store.interface import Delivery, Outcome
 
 MESSAGES_MAX = 10
 WAIT_S_MAX = 20
@@ -48,6 +49,36 @@ _SYSTEM = (
     TRACE,
     "DeadLetterQueueSourceArn",
 )
+
+
+# What an answer takes beside its bodies.
+_MESSAGE_BYTES = 1_024
+
+
+class Attempt(NamedTuple):
+    """One receive with a `ReceiveRequestAttemptId`: a repeat, after a lost answer, returns the same messages.
+
+    This holds for five minutes, as long as the lease of every message of the first answer lasts. All leases are then
+    renewed for the visibility timeout. Otherwise the repeat is an ordinary receive.
+    """
+
+    queue: int
+    id: str
+
+    async def again(self, attempts: Attempts, queues: Queues, queue: str, *, lease_ms: int) -> list[Message] | None:
+        """Return the earlier answer with its leases renewed; None if a lease has ended."""
+        known = attempts.answers.get(self)
+        if known is None or queues.now_ms() >= known.at_ms + REMEMBERED_MS:
+            return None
+        outcomes = await queues.extend(queue, known.receipts, lease_ms=lease_ms)
+        if outcomes.count(Outcome.DONE) == len(known.receipts):
+            return known.messages
+        attempts.forget(self)
+        return None
+
+    def remember(self, attempts: Attempts, receipts: Receipts, messages: list[Message], *, now_ms: int) -> None:
+        size = sum(len(each.body) + _MESSAGE_BYTES for each in messages)
+        attempts.remember(self, Answered(receipts, messages, size, now_ms))
 
 
 async def receive_message(request: Request, asked: ReceiveMessageRequest) -> ReceiveMessageResult:

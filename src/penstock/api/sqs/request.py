@@ -14,7 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.api.front import ClientPresence
@@ -30,12 +30,12 @@ from penstock.api.sqs.errors import (
     no_queue,
 )
 from penstock.api.sqs.receipt_handles import queue_number
-from penstock.api.sqs.receive_attempts import Attempts
-from penstock.api.sqs.shapes import BatchResultErrorEntry
+from penstock.api.sqs.shapes import BatchResultErrorEntry, Message
 from penstock.api.sqs.signature import Credentials
 from penstock.broker.access import Access, Caller, Role
 from penstock.broker.queues import Queues
 from penstock.contract.queue_settings import QueueSettings
+from penstock.core.queue.message import Receipts
 from penstock.store.interface import Description
 
 KNOWN_MS = 1_000
@@ -72,6 +72,47 @@ class Recent:
         while len(self._at_ms) > RECENT_MAX or now_ms >= self._at_ms[oldest] + self._within_ms:
             del self._at_ms[oldest]
             oldest = next(iter(self._at_ms))
+
+
+REMEMBERED_MS = 5 * 60 * 1_000
+REMEMBERED_BYTES_MAX = 16 * 1_024 * 1_024
+
+
+class Answered(NamedTuple):
+    receipts: Receipts
+    messages: list[Message]
+    size_bytes: int
+    at_ms: int
+
+
+class Attempts:
+    """Answers to receives by queue and `ReceiveRequestAttemptId`, the oldest first.
+
+    They are remembered in this process only, and within a limit. After a restart the messages of a lost answer
+    return when their visibility timeout ends.
+    """
+
+    __slots__ = ("answers", "size_bytes")
+
+    def __init__(self) -> None:
+        self.answers: OrderedDict[tuple[int, str], Answered] = OrderedDict()
+        self.size_bytes = 0
+
+    def forget(self, key: tuple[int, str]) -> None:
+        known = self.answers.pop(key, None)
+        if known is not None:
+            self.size_bytes -= known.size_bytes
+
+    def remember(self, key: tuple[int, str], answered: Answered) -> None:
+        self.forget(key)
+        self.answers[key] = answered
+        self.size_bytes += answered.size_bytes
+        oldest = next(iter(self.answers))
+        while self.size_bytes > REMEMBERED_BYTES_MAX or self.answers[oldest].at_ms + REMEMBERED_MS <= answered.at_ms:
+            self.forget(oldest)
+            if not self.answers:
+                return
+            oldest = next(iter(self.answers))
 
 
 @dataclass(frozen=True, slots=True)

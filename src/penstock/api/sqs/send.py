@@ -207,7 +207,7 @@ def _row(request: Request, queue: CachedQueue, entry: SendMessageBatchRequestEnt
 
 
 def _dedup_id(queue: CachedQueue, entry: SendMessageBatchRequestEntry, body: bytes) -> str:
-    """Return the id that a message is told apart by, "" on a standard queue; refuse what the other kind has."""
+    """Return the deduplication id of a message, "" on a standard queue; refuse an id where there is none, or none."""
     said = entry.message_deduplication_id
     if not queue.settings.is_fifo:
         if said:

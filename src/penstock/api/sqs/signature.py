@@ -8,7 +8,7 @@ The secret is never sent: both sides compute the signature from it, the request 
 time. A request is valid for fifteen minutes around its time, so a recorded request is of no
 use later. A request that is signed in its URL (presigned) is valid for as long as its signer
 chose, a week at most: it can be given to others, who can send it only unchanged. Comparisons
-take the same time wherever the texts differ.
+are in constant time.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
