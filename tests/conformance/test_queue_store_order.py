@@ -246,6 +246,17 @@ async def test_a_group_is_in_order_and_leased_to_one_worker_at_a_time(stage: Sta
 
 
 @every_store
+async def test_a_group_goes_on_in_the_call_that_acks_its_head(stage: Stage) -> None:
+    await fifo(stage)
+    await send_groups(stage, (b"g", b"1"), (b"g", b"2"))
+    held = await lease(stage, 1)
+    outcomes, delivery = await stage.store.ack_and_lease("orders", held.receipts(), want=10)
+    assert delivery is not None
+    assert (outcomes, bodies(delivery)) == ([DONE], [b"2"])
+    assert await stage.store.ack_and_lease("orders", held.receipts(), want=10) == ([STALE], None)
+
+
+@every_store
 async def test_other_groups_go_on_while_one_is_leased(stage: Stage) -> None:
     await fifo(stage)
     await send_groups(stage, (b"a", b"a1"), (b"a", b"a2"), (b"b", b"b1"), (b"", b"free"), (b"b", b"b2"))

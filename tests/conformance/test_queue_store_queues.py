@@ -50,6 +50,7 @@ async def test_a_queue_that_is_not_there_is_named_by_every_verb(stage: Stage) ->
         store.send("nowhere", Drafts(bodies=[])),
         store.lease("nowhere", want=1),
         store.ack("nowhere", []),
+        store.ack_and_lease("nowhere", [], want=1),
         store.release("nowhere", []),
         store.extend("nowhere", [], lease_ms=1),
         store.purge("nowhere"),

@@ -87,6 +87,7 @@ async def test_an_answer_that_wrote_nothing_waits_for_what_it_is_based_on(stage:
         lambda store, queue: store.send(queue, Drafts(bodies=[])),
         lambda store, queue: store.lease(queue, want=1),
         lambda store, queue: store.ack(queue, []),
+        lambda store, queue: store.ack_and_lease(queue, [], want=1),
         lambda store, queue: store.purge(queue),
         lambda store, queue: store.counts(queue),
         lambda store, queue: store.describe(queue),
@@ -121,6 +122,18 @@ async def test_what_is_seen_is_durable(stage: Stage) -> None:
     again = await stage.store.look("orders", seen.id)
     assert again is not None
     assert bytes(again.body) == bytes(seen.body) == b"a"
+
+
+@every_store
+async def test_acks_and_the_lease_behind_them_outlive_a_crash_together(stage: Stage) -> None:
+    await send(stage, b"a", b"b")
+    held = await lease(stage, 1)
+    outcomes, delivery = await stage.store.ack_and_lease("orders", held.receipts(), want=1)
+    await stage.crash()
+    assert delivery is not None
+    assert (outcomes, bodies(delivery)) == ([DONE], [b"b"])
+    assert await is_empty_handed(stage)
+    assert await stage.store.ack("orders", [*held.receipts(), *delivery.receipts()]) == [STALE, DONE]
 
 
 @every_store

@@ -182,6 +182,8 @@ def sdk_frames() -> dict[str, bytes]:
         "settle, rejected": frames.encode_settle(SettleFrame([Held(5, 1, 1)], 0, "boom ü", is_rejected=True)),
         "settle, untouched": frames.encode_settle(SettleFrame([Held(5, 1, 1)], is_untouched=True)),
         "settled": frames.encode_settled([0b11, 0, 1 << 70]),
+        "settled and leased": frames.encode_both(frames.encode_settled([0b11]), frames.encode_leased(lease)),
+        "settled, and no message": frames.encode_both(frames.encode_settled([0b11]), b""),
     }
 
 

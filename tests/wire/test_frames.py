@@ -80,7 +80,14 @@ def test_a_settling_says_whether_messages_are_rejected_or_untouched(marks: tuple
     assert frames.decode_settle(frames.encode_settle(settle)) == settle
 
 
-READERS = [frames.decode_send, frames.decode_sent, frames.decode_leased, frames.decode_settle, frames.decode_settled]
+READERS = [
+    frames.decode_send,
+    frames.decode_sent,
+    frames.decode_leased,
+    frames.decode_settle,
+    frames.decode_settled,
+    frames.decode_both,
+]
 WHOLE = [
     frames.encode_send(SendFrame(bodies=BODIES)),
     frames.encode_sent(Ids(1, [1, 2])),
@@ -91,10 +98,11 @@ WHOLE = [
     ),
     frames.encode_settle(SettleFrame([Held(1, 2, 3)], None, "why")),
     frames.encode_settled([7]),
+    frames.encode_both(frames.encode_settled([7]), b""),
 ]
 
 
-@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 400), st.binary(max_size=4))
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 400), st.binary(max_size=4))
 def test_a_damaged_frame_is_refused_or_read_and_nothing_else(which: int, reader: int, at: int, patch: bytes) -> None:
     data = bytearray(WHOLE[which])
     data[at : at + len(patch)] = patch

@@ -96,14 +96,18 @@ class LongPolls:
             delivery = await (self._only or self._placement.of(queue)).lease(queue, want=want, lease_ms=lease_ms)
         else:
             delivery = await self._wait(queue, want, lease_ms, wait_ms, presence)
+        if delivery is not None:
+            self.was_leased(queue, delivery.until_ms)
+        return delivery
+
+    def was_leased(self, queue: str, until_ms: int) -> None:
+        """Messages were leased until then: they may come back, and there may be more for others now."""
         line = self._waiting.get(queue)
-        if delivery is not None and line is not None:
-            # What was taken comes back when the lease lapses, and there may be more for others now.
-            self._set_timer(queue, line, delivery.until_ms)
+        if line is not None:
+            self._set_timer(queue, line, until_ms)
             if self._placement.of(queue).has_ready(queue):
                 line.wakes += 1
                 _wake_one(line)
-        return delivery
 
     async def _wait(
         self, queue: str, want: int, lease_ms: int | None, wait_ms: int, presence: "ClientPresence | None"
@@ -140,9 +144,12 @@ class LongPolls:
     def _is_over(self, ends_at: float) -> bool:
         return self.is_stopping or asyncio.get_running_loop().time() >= ends_at
 
-    def _enter(self, queue: str) -> QueueWaiters:
+    def check_room(self) -> None:
         if self.count >= self._most:
             raise TooManyWaiting(self._most)
+
+    def _enter(self, queue: str) -> QueueWaiters:
+        self.check_room()
         self.count += 1
         line = self._waiting.get(queue)
         if line is None:

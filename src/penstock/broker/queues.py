@@ -6,7 +6,7 @@ verb of a batch is one call of the store. What the store raises passes through.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, NotAllowed, Role, TooManyQueuesMade
@@ -186,12 +186,41 @@ class Queues:
         if self.waiting.is_stopping:
             self.check_running()
         delivery = await self.waiting.lease(queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, presence=presence)
+        return None if delivery is None else await self._handed_over(queue, delivery, presence)
+
+    async def ack_and_lease(
+        self,
+        queue: str,
+        receipts: Sequence[Receipt],
+        *,
+        want: int,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+        presence: ClientPresence | None = None,
+    ) -> tuple[list[Outcome], Delivery | None]:
+        """Ack, and lease as `lease` does. The acks are durable before this waits, also for a client that leaves."""
+        self.check_running()
+        if wait_ms:
+            self.waiting.check_room()
+        store = self._only or self.placement.of(queue)
+        outcomes, delivery = await store.ack_and_lease(queue, receipts, want=want, lease_ms=lease_ms)
+        self._total(queue).acked += outcomes.count(Outcome.DONE)
         if delivery is not None:
-            if presence is not None and presence.is_gone:
-                # The client is gone: others need not wait for the lease to lapse.
-                await self.placement.of(queue).release(queue, delivery.receipts(), UNTOUCHED)
-                return None
-            self._total(queue).received += len(delivery)
+            self.waiting.was_leased(queue, delivery.until_ms)
+        elif wait_ms:
+            # Now that there are acks to be answered, a request that finds no room, or no queue any more, does not wait.
+            with suppress(TooManyWaiting, QueueNotFound):
+                delivery = await self.waiting.lease(
+                    queue, want=want, lease_ms=lease_ms, wait_ms=wait_ms, presence=presence
+                )
+        return outcomes, None if delivery is None else await self._handed_over(queue, delivery, presence)
+
+    async def _handed_over(self, queue: str, delivery: Delivery, presence: ClientPresence | None) -> Delivery | None:
+        if presence is not None and presence.is_gone:
+            # The client is gone: others need not wait for the lease to lapse.
+            await self.placement.of(queue).release(queue, delivery.receipts(), UNTOUCHED)
+            return None
+        self._total(queue).received += len(delivery)
         return delivery
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:

@@ -433,6 +433,12 @@ class MessageStore(Protocol):
         """
         ...
 
+    async def ack_and_lease(
+        self, queue: str, receipts: Sequence[Receipt], *, want: int, lease_ms: int | None = None
+    ) -> tuple[list[Outcome], Delivery | None]:
+        """Ack, then lease, and answer when both are durable: what the acks let go may be among what is leased."""
+        ...
+
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
         """Give messages back."""
         ...

@@ -16,6 +16,8 @@ Everything is little-endian; the first byte is the kind, the second the version.
              lease Q · token Q · rows *, a bitmap: bit i of it is message i of the lease
     SETTLED  kind 5 · version · flags u16 · 0 u32
              rows *: the bitmap of what was done, for each lease that was asked about
+    BOTH     kind 6 · version · flags u16 · bytes of SETTLED u32
+             a SETTLED, and a LEASED unless no message was there: the answer to a SETTLE that asks for messages, too
 
 Columns in brackets are there if their flag is. A flag that is not known, a kind or a
 version of the future and anything else that `encode_…` would not write raises `BadFrame`.
@@ -35,7 +37,7 @@ from penstock.frame import BadFrame, Buffer, Column, pack, unpack
 
 FRAME_TYPE = "application/vnd.penstock.frame"
 VERSION = 1
-SEND, SENT, LEASED, SETTLE, SETTLED = range(1, 6)
+SEND, SENT, LEASED, SETTLE, SETTLED, BOTH = range(1, 7)
 
 _SEND = struct.Struct("<BBHIQQ")
 _SENT = struct.Struct("<BBHI")
@@ -267,6 +269,20 @@ def decode_settled(data: Buffer) -> list[int]:
     view = memoryview(data)
     _head(_SENT, view, SETTLED)
     return list(map(_number, *unpack(view[_SENT.size :], b"*")))
+
+
+def encode_both(settled: bytes, leased: bytes) -> bytes:
+    """Return two frames as one; ``leased`` is empty if there was no message."""
+    return b"".join((_SENT.pack(BOTH, VERSION, 0, len(settled)), settled, leased))
+
+
+def decode_both(data: Buffer) -> tuple[list[int], LeasedFrame | None]:
+    view = memoryview(data)
+    _, _, flags, settled_bytes = _head(_SENT, view, BOTH)
+    end = _SENT.size + settled_bytes
+    if flags or end > len(view):
+        raise BadFrame("the head of the frame is not one of this version")
+    return decode_settled(view[_SENT.size : end]), decode_leased(view[end:]) if end < len(view) else None
 
 
 def _bitmaps(numbers: Sequence[int]) -> list[bytes]:

@@ -100,6 +100,27 @@ class Lease(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
     visibility_timeout: Timeout | UnsetType = UNSET
 
 
+class AckAndLease(Lease, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """What to receive, and first what to ack of the messages that were received before."""
+
+    ack: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)] | UnsetType = UNSET
+
+
+class Settled(Struct):
+    """The result for one receipt: `acked`, `released` or `extended`; or `stale`, because the lease has ended."""
+
+    receipt: str
+    status: str
+
+
+class SettledMany(Struct):
+    done: int
+    results: list[Settled]
+
+
+AckResults = Annotated[SettledMany | UnsetType, Meta(description="The results of `ack`, if the request had it.")]
+
+
 class Received(Struct, omit_defaults=True, kw_only=True):
     """A received message, hidden from other consumers until `invisible_until`."""
 
@@ -119,16 +140,19 @@ class Received(Struct, omit_defaults=True, kw_only=True):
     origin_queue: str | None = None
     first_sent_at: str | None = None
     earlier_deliveries: int | None = None
+    acked: AckResults = UNSET
 
 
 class ReceivedMany(Struct):
     messages: list[Received]
+    acked: AckResults = UNSET
 
 
 class Nothing(Struct):
     """No message arrived in time."""
 
     message: None = None
+    acked: AckResults = UNSET
 
 
 class Acks(Struct, forbid_unknown_fields=True):
@@ -159,18 +183,6 @@ class Extensions(Struct, forbid_unknown_fields=True):
 
     receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=REQUEST_MESSAGES_MAX)]
     visibility_timeout: Timeout
-
-
-class Settled(Struct):
-    """The result for one receipt: `acked`, `released` or `extended`; or `stale`, because the lease has ended."""
-
-    receipt: str
-    status: str
-
-
-class SettledMany(Struct):
-    done: int
-    results: list[Settled]
 
 
 class Acked(Struct):

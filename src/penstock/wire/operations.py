@@ -35,7 +35,8 @@ _GROUP = "/api/groups/{group}"
 
 # Messages; these travel as frames (`frames.py`), which their answer types do not describe.
 SEND_MESSAGES = Operation("send_messages", "POST", _QUEUE + "/messages", bytes, is_repeatable=True)
-# A lease that is not answered may have taken messages; they come back when it ends.
+# A lease that is not answered may have taken messages; they come back when it ends. What it was to ack is acked once: a
+# repeat is answered "stale".
 LEASE_MESSAGES = Operation("lease_messages", "POST", _QUEUE + "/lease", bytes, is_repeatable=True)
 RECEIVE_MESSAGES = Operation("receive_messages", "GET", _QUEUE + "/messages", bytes)
 # A repeat of these is answered "stale": the client has to know that it is one.

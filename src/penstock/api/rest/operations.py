@@ -117,9 +117,11 @@ OPERATIONS: tuple[Operation, ...] = (
         api.LEASE_MESSAGES,
         Role.RECEIVE,
         receive.lease_by_post,
-        "Receive messages, as GET does. Parameters may be in the query or in the body.",
+        "Receive messages, as GET does, and with `ack` first ack others: one request, one write to the disk. "
+        "Parameters may be in the query or in the body. The acks are on disk before it waits for a message, and stay "
+        "if the client leaves. A stale receipt is among the results, and fails nothing.",
         query=message_types.Lease,
-        body=message_types.Lease,
+        body=message_types.AckAndLease,
         answers={200: message_types.Received | message_types.ReceivedMany | message_types.Nothing},
         problems=("bad_field", "queue_not_found", "too_many_waiting"),
         tag="messages",

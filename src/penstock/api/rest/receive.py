@@ -3,29 +3,29 @@
 A receipt is opaque text for a client and three numbers for the server: lease, token and row, in hexadecimal.
 """
 
-import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from itertools import repeat
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from penstock.api.rest.errors import bad_field
-from penstock.api.rest.request import Answer, Decoder, Format, Request, instant, lease_ms
+from penstock.api.front import ClientPresence
+from penstock.api.rest import settle
+from penstock.api.rest.request import Answer, Decoder, Format, Request, instant, lease_ms, sent_format
 from penstock.api.rest.send import check_frames_only, ids_frame
 from penstock.broker.access import Role
 from penstock.contract.messages import PRIORITIES
-from penstock.core.queue.message import Receipt
 from penstock.store.interface import Delivery, Past
 from penstock.wire import frames
-from penstock.wire.frames import FRAME_TYPE, LeasedFrame
-from penstock.wire.messages import Lease, Nothing, Received, ReceivedMany
+from penstock.wire.frames import FRAME_TYPE, LeasedFrame, SettleFrame
+from penstock.wire.messages import AckAndLease, Lease, Nothing, Received, ReceivedMany, SettledMany
 
 NEVER_CACHED = ((b"cache-control", b"no-store"),)
 
-_read = Decoder(Lease)
+_read = Decoder(AckAndLease)
 _read_json = msgspec.json.decode
 # Attributes are written by us or checked by us, so this is how the mark looks, and no value can look like it.
 _JSON_MARK = b'"content_type":"application/json"'
@@ -37,47 +37,84 @@ async def lease_by_get(request: Request) -> Answer:
 
 async def lease_by_post(request: Request) -> Answer:
     asked: Lease = request.query(Lease)
-    if request.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in request.headers:
-        asked = await request.body(_read, may_be_empty=True)
-    return await _lease(request, asked)
+    if request.headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in request.headers:
+        return await _lease(request, asked)
+    raw = await request.bytes()
+    form = sent_format(request.headers.get(b"content-type"), has_body=bool(raw))
+    if form is Format.FRAME:
+        # What to ack is a frame; what to receive is in the query.
+        return await _ack_and_lease(request, asked, settle.read_frame(raw))
+    both: AckAndLease = _read.decode(raw or b"{}", form)
+    return await _lease(request, both) if isinstance(both.ack, UnsetType) else await _ack_and_lease(request, both)
 
 
 async def _lease(request: Request, asked: Lease) -> Answer:
     check_frames_only(request.form)
     queue = await request.queue(Role.RECEIVE)
-    want = 1 if isinstance(asked.limit, msgspec.UnsetType) else asked.limit
-    length_ms = None if isinstance(asked.visibility_timeout, msgspec.UnsetType) else lease_ms(asked.visibility_timeout)
-    if isinstance(asked.wait_s, msgspec.UnsetType) or not asked.wait_s:
-        delivery = await request.queues.lease(queue, want=want, lease_ms=length_ms)
-    else:
-        delivery = await _wait(request, queue, want, length_ms, int(asked.wait_s * 1_000))
-    if request.form is Format.FRAME:
-        return _frame(delivery)
-    if asked.limit is not UNSET:
-        value: object = ReceivedMany([] if delivery is None else received(delivery, request.form))
-    else:
-        value = Nothing() if delivery is None else received(delivery, request.form)[0]
-    return Answer(value, headers=NEVER_CACHED)
-
-
-async def _wait(request: Request, queue: str, want: int, length_ms: int | None, wait_ms: int) -> Delivery | None:
-    presence = request.presence()
-    try:
-        with request.queues.polls.one(request.caller):
+    want, length_ms, wait_ms = _wanted(asked)
+    if wait_ms:
+        async with _waiting(request) as presence:
             delivery = await request.queues.lease(
                 queue, want=want, lease_ms=length_ms, wait_ms=wait_ms, presence=presence
             )
+        if delivery is None:
+            request.service.access.check_good(request.caller)
+    else:
+        delivery = await request.queues.lease(queue, want=want, lease_ms=length_ms)
+    if request.form is not Format.FRAME:
+        return Answer(_value(delivery, asked, request.form, UNSET), headers=NEVER_CACHED)
+    frame = b"" if delivery is None else _frame(delivery)
+    return Answer(frame, status=200 if frame else 204, headers=NEVER_CACHED, content_type=FRAME_TYPE.encode())
+
+
+async def _ack_and_lease(request: Request, asked: Lease, frame: SettleFrame | None = None) -> Answer:
+    """Ack what is in the frame, or in `ack`, and then lease. What is answered has the form of the acks."""
+    check_frames_only(request.form)
+    queue = await request.queue(Role.RECEIVE)
+    want, length_ms, wait_ms = _wanted(asked)
+    texts = asked.ack if isinstance(asked, AckAndLease) and not isinstance(asked.ack, UnsetType) else []
+    receipts = settle.read_receipts(texts, "ack") if frame is None else settle.receipts_of(frame)
+    async with _waiting(request) if wait_ms else nullcontext() as presence:
+        outcomes, delivery = await request.queues.ack_and_lease(
+            queue, receipts, want=want, lease_ms=length_ms, wait_ms=wait_ms, presence=presence
+        )
+    if frame is None:
+        acked = settle.settled("acked", texts, outcomes)
+        return Answer(_value(delivery, asked, request.form, acked), headers=NEVER_CACHED)
+    done = settle.settled_frame(frame, receipts, outcomes)
+    both = frames.encode_both(done, b"" if delivery is None else _frame(delivery))
+    return Answer(both, headers=NEVER_CACHED, content_type=FRAME_TYPE.encode())
+
+
+def _wanted(asked: Lease) -> tuple[int, int | None, int]:
+    """Return how many messages are wanted, for how long, and for how long the request may wait for them."""
+    want = 1 if isinstance(asked.limit, UnsetType) else asked.limit
+    length_ms = None if isinstance(asked.visibility_timeout, UnsetType) else lease_ms(asked.visibility_timeout)
+    return want, length_ms, 0 if isinstance(asked.wait_s, UnsetType) else int(asked.wait_s * 1_000)
+
+
+@asynccontextmanager
+async def _waiting(request: Request) -> AsyncIterator[ClientPresence]:
+    presence = request.presence()
+    try:
+        with request.queues.polls.one(request.caller):
+            yield presence
     finally:
         await presence.end()
-    if delivery is None:
-        request.service.access.check_good(request.caller)
-    return delivery
 
 
-def _frame(delivery: Delivery | None) -> Answer:
-    if delivery is None:
-        return Answer(b"", status=204, headers=NEVER_CACHED, content_type=FRAME_TYPE.encode())
-    frame = LeasedFrame(
+def _value(delivery: Delivery | None, asked: Lease, form: Format, acked: SettledMany | UnsetType) -> object:
+    messages = [] if delivery is None else received(delivery, form)
+    if asked.limit is not UNSET:
+        return ReceivedMany(messages, acked)
+    if not messages:
+        return Nothing(acked=acked)
+    messages[0].acked = acked
+    return messages[0]
+
+
+def _frame(delivery: Delivery) -> bytes:
+    leased = LeasedFrame(
         lease=delivery.lease,
         token=delivery.token,
         until_ms=delivery.until_ms,
@@ -91,7 +128,7 @@ def _frame(delivery: Delivery | None) -> Answer:
         errors=None if delivery.errors is None else [error.encode() for error in delivery.errors],
         origins=None if delivery.pasts is None else _origins(delivery.pasts),
     )
-    return Answer(frames.encode_leased(frame), headers=NEVER_CACHED, content_type=FRAME_TYPE.encode())
+    return frames.encode_leased(leased)
 
 
 def _origins(pasts: Sequence[Past | None]) -> tuple[list[bytes], list[int], list[int]]:
@@ -177,12 +214,6 @@ def show_past(message: Any, past: Past | None) -> None:
         message.earlier_deliveries = past.deliveries
 
 
-_RECEIPT = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{1,4})")
-
-# As they are written, for most rows there are.
-_ROWS = {f"{row:x}": row for row in range(1_000)}
-
-
 def receipt_texts(lease: int, token: int, count: int) -> list[str]:
     """Return the receipts of a lease.
 
@@ -191,25 +222,3 @@ def receipt_texts(lease: int, token: int, count: int) -> list[str]:
     """
     front = f"{lease:x}-{token:x}-"
     return [front + f"{row:x}" for row in range(count)]
-
-
-def read_receipt(text: str, field: str) -> Receipt:
-    found = _RECEIPT.fullmatch(text)
-    if found is None:
-        raise bad_field(f"{text[:64]!r} is not a receipt; give back what came with the message", field)
-    return Receipt(int(found[1], 16), int(found[2], 16), int(found[3], 16))
-
-
-def read_receipts(found: Sequence[str]) -> list[Receipt]:
-    """Read receipts; most are of the same few leases, so those are read once."""
-    leases: dict[str, Receipt] = {}
-    receipts = []
-    for row, text in enumerate(found):
-        front, _, last = text.rpartition("-")
-        known = leases.get(front)
-        if known is None or last not in _ROWS:
-            known = leases[front] = read_receipt(text, f"receipts[{row}]")
-            receipts.append(known)
-        else:
-            receipts.append(Receipt(known.lease, known.token, _ROWS[last]))
-    return receipts

@@ -256,12 +256,18 @@ class EmbeddedStore:
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         shard = await self._shards.at(queue)
-        now_ms = shard.now_ms()
+        async with shard.answer:
+            return _settle(shard, queue, receipts, _acking(shard.now_ms(), outlives=outlives))
 
-        def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
-            return state.ack(lease, token, mask, now_ms=now_ms, outlives=outlives)
-
-        return await self._settle(shard, queue, receipts, decide)
+    async def ack_and_lease(
+        self, queue: str, receipts: Sequence[Receipt], *, want: int, lease_ms: int | None = None
+    ) -> tuple[list[Outcome], Delivery | None]:
+        _check_lease(want, lease_ms)
+        shard = await self._shards.at(queue)
+        async with shard.answer:
+            # It waits for the disk with the lease.
+            outcomes = _settle(shard, queue, receipts, _acking(shard.now_ms()))
+            return outcomes, await self.lease(queue, want=want, lease_ms=lease_ms)
 
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
         shard = await self._shards.at(queue)
@@ -285,7 +291,8 @@ class EmbeddedStore:
                 is_rejected=how.is_rejected,
             )
 
-        return await self._settle(shard, queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
+        async with shard.answer:
+            return _settle(shard, queue, receipts, decide, text_bytes=4 * min(len(error), ERROR_CHARACTERS_MAX))
 
     async def extend(
         self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
@@ -297,29 +304,8 @@ class EmbeddedStore:
         def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
             return state.extend(lease, token, mask, now_ms=now_ms, lease_ms=lease_ms, outlives=outlives)
 
-        return await self._settle(shard, queue, receipts, decide)
-
-    async def _settle(
-        self, shard: Shard, queue: str, receipts: Sequence[Receipt], decide: Decide, *, text_bytes: int = 0
-    ) -> list[Outcome]:
-        """Decide for each lease that the receipts are of, and write it all as one batch."""
-        wanted = masks(receipts)
-        mask_bytes = sum(mask.bit_length() for mask in wanted.values()) // 8
-        size = EVENT_BYTES + len(wanted) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
         async with shard.answer:
-            with shard.log.reserve(size, from_spare=True) as space:
-                state = shard.queue(queue)
-                decided = {key: decide(state, *key, mask) for key, mask in wanted.items()}
-                facts = [JournalEntry(event) for event in decided.values() if event is not None]
-                if facts:
-                    shard.write(space, facts)
-        done: dict[tuple[int, int], int] = {key: getattr(event, "mask", 0) for key, event in decided.items()}
-        if done == wanted and sum(map(int.bit_count, done.values())) == len(receipts):
-            return [Outcome.DONE] * len(receipts)
-        return [
-            Outcome.DONE if row >= 0 and done.get((lease, token), 0) >> row & 1 else Outcome.STALE
-            for lease, token, row in receipts
-        ]
+            return _settle(shard, queue, receipts, decide)
 
     async def purge(self, queue: str) -> int:
         shard = await self._shards.at(queue)
@@ -407,6 +393,35 @@ class EmbeddedStore:
 
     async def tidy(self) -> None:
         await self._tidying.tidy()
+
+
+def _acking(now_ms: int, *, outlives: bool = False) -> Decide:
+    def decide(state: Queue, lease: int, token: int, mask: int) -> Event | None:
+        return state.ack(lease, token, mask, now_ms=now_ms, outlives=outlives)
+
+    return decide
+
+
+def _settle(
+    shard: Shard, queue: str, receipts: Sequence[Receipt], decide: Decide, *, text_bytes: int = 0
+) -> list[Outcome]:
+    """Decide for each lease that the receipts are of, and write it all as one batch."""
+    wanted = masks(receipts)
+    mask_bytes = sum(mask.bit_length() for mask in wanted.values()) // 8
+    size = EVENT_BYTES + len(wanted) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
+    with shard.log.reserve(size, from_spare=True) as space:
+        state = shard.queue(queue)
+        decided = {key: decide(state, *key, mask) for key, mask in wanted.items()}
+        facts = [JournalEntry(event) for event in decided.values() if event is not None]
+        if facts:
+            shard.write(space, facts)
+    done: dict[tuple[int, int], int] = {key: getattr(event, "mask", 0) for key, event in decided.items()}
+    if done == wanted and sum(map(int.bit_count, done.values())) == len(receipts):
+        return [Outcome.DONE] * len(receipts)
+    return [
+        Outcome.DONE if row >= 0 and done.get((lease, token), 0) >> row & 1 else Outcome.STALE
+        for lease, token, row in receipts
+    ]
 
 
 def _send(shard: Shard, state: Queue, drafts: Drafts, sender: Sender | None) -> Sequence[str]:

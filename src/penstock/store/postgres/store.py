@@ -312,6 +312,12 @@ class PostgresStore:
 
         return await self._settle(queue, receipts, ack)
 
+    async def ack_and_lease(
+        self, queue: str, receipts: Sequence[Receipt], *, want: int, lease_ms: int | None = None
+    ) -> tuple[list[Outcome], Delivery | None]:
+        lease.check_lease(want, lease_ms)
+        return await self.ack(queue, receipts), await self.lease(queue, want=want, lease_ms=lease_ms)
+
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
         return await self._settle(queue, receipts, lambda known: self._release(known, receipts, how))
 
