@@ -118,6 +118,7 @@ class Blobs(Sequence[memoryview]):
 
     def part(self, start: int, end: int) -> "Blobs":
         """Return the rows from ``start`` to before ``end``, to be read: nothing is sliced before it is asked for."""
+        assert end < len(self.offsets), "these rows are not in this column"
         return Blobs(self.offsets[start : end + 1], self.data)
 
     def __iter__(self) -> Iterator[memoryview]:

@@ -88,7 +88,11 @@ class Broker:
         return status
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self._held.give_back()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

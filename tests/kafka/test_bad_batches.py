@@ -150,17 +150,21 @@ def test_browsing_leaves_out_what_cannot_be_read_and_says_so(tmp_path: Path) -> 
     data = tmp_path / "data"
 
     async def store() -> None:
-        async with ThreadWorkers(2, halt) as workers:
-            (data / "streams").mkdir(parents=True)
-            async with await Topics.open(system_runtime(data, workers), "streams") as topics:
-                await topics.streams.create("events")
-                await topics.produce("events", 0, values(b"before", at_ms=now_ms()))
-                log = topics.streams.find("events").partitions[0].log
-                odd = sealed(b"no records at all", count=3)
-                with log.reserve(len(odd)) as space:
-                    log.append(odd, space)
-                await topics.produce("events", 0, values(b"after", at_ms=now_ms()))
+        async with (
+            ThreadWorkers(2, halt) as workers,
+            await Topics.open(system_runtime(data, workers), "streams") as topics,
+        ):
+            await topics.streams.create("events")
+            await topics.produce("events", 0, values(b"before", at_ms=now_ms()))
+            log = topics.streams.find("events").partitions[0].log
+            odd = sealed(b"no records at all", count=3)
+            with log.reserve(len(odd)) as space:
+                log.append(odd, space)
+            await topics.produce("events", 0, values(b"after", at_ms=now_ms()))
 
+    with Broker(data):
+        # Topics without the journal beside them are a damaged store.
+        pass
     asyncio.run(store())
     with Broker(data) as broker:
         status, page = ask(broker, "GET", "/api/topics/events/records")
