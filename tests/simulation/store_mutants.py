@@ -108,8 +108,8 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "moves-each-shard-has-a-time-of-its-own",
         SHARDS,
-        "await shard.take_over(ahead_ms)",
-        "await shard.take_over(max(0, shard.memory.newest_ms - runtime.clock.now_ms()))",
+        "each.take_over(ahead_ms,",
+        "each.take_over(max(0, each.shard.memory.newest_ms - runtime.clock.now_ms()),",
     ),
     # Snapshots.
     Mutant("store-a-snapshot-is-not-synced", SNAPSHOT, "        file.sync()\n", ""),

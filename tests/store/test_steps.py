@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,10 @@ from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope, History
 from penstock.core.queue.message import Drafts
 from penstock.log.settings import LogSettings
+from penstock.runtime.system import ThreadWorkers, halt, system_runtime
+from penstock.store.embedded.shard_set import folders_of
+from penstock.store.embedded.snapshot_file import save
+from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import MessageFilter, Outcome, RedriveOrder, Release
 from penstock.store.pages import HistoryRange, NumberRange
 from tests.steps import LINES_MAX, counted
@@ -319,3 +324,22 @@ async def test_a_page_behind_a_long_stretch_of_settled_numbers_has_no_long_step(
         NumberRange(Tier.NORMAL, 3 * MANY + 2, 3 * MANY + 3),
     ]
     await shop.close()
+
+
+@pytest.mark.real_time
+async def test_leases_that_are_out_begin_again_off_the_loop(tmp_path: Path) -> None:
+    async with ThreadWorkers(1, halt) as workers:
+        runtime = system_runtime(tmp_path, workers)
+        store = await EmbeddedStore.open(runtime, "store", LogSettings())
+        await store.create("orders", QUEUE)
+        await store.send("orders", Drafts(bodies=[b"x"] * MANY))
+        await asyncio.gather(*(store.lease("orders", want=1) for _ in range(MANY)))
+        (shard,) = store._shards.all
+        save(runtime.disk, folders_of("store", 0).snapshots, shard.memory, shard.log.end_offset)
+        await store.close()
+        with counted() as steps:
+            # Lines of the thread that runs the loop.
+            store = await EmbeddedStore.open(runtime, "store", LogSettings())
+        assert (await store.counts("orders")).leased == MANY
+        await store.close()
+    assert steps.total < MANY, steps.culprit

@@ -17,7 +17,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -33,6 +33,8 @@ _PASSED_MAX = 1_000
 # So many timers of a far bucket are sorted at once, and so many of its runs are merged at once.
 _RUN = 4_096
 _MERGED = 1_024
+# So many are sorted at once where many are added at once, in a thread.
+_FILLED = 16_384
 
 # When, and what, sorted by falling time.
 _Run: TypeAlias = "tuple[array[int], array[int]]"
@@ -84,23 +86,32 @@ class Wheel:
             insort(self._near, (at_ms, item), key=_falling)
 
     def fill(self, times: Iterable[int], items: Iterable[int]) -> None:
-        """Add many timers at once to a wheel that has none: there may be millions, and many of one instant."""
+        """Add many timers to a wheel that has none: there may be millions, and many of one instant.
+
+        They are sorted a part at a time, for a call of C keeps all threads waiting.
+        """
         assert not self.count
-        timers = sorted(zip(times, items, strict=True))
-        at_ms, what = array("q", map(itemgetter(0), timers)), array("Q", map(itemgetter(1), timers))
-        start = 0
-        while start < len(timers):
-            bucket = at_ms[start] >> _BUCKET_BITS
-            end = bisect_left(at_ms, bucket + 1 << _BUCKET_BITS, start)
-            if end - start < _RUN:
-                self._far[bucket] = (at_ms[start:end], what[start:end])
-            else:
-                self._far[bucket] = (array("q"), array("Q"))
-                self._far_runs[bucket] = [(at_ms[start:end][::-1], what[start:end][::-1])]
-            # Rising, and so a heap.
-            self._heap.append(bucket)
-            start = end
-        self.count = len(timers)
+        timers = zip(times, items, strict=True)
+        while piece := sorted(islice(timers, _FILLED)):
+            self.count += len(piece)
+            at_ms, what = array("q", map(itemgetter(0), piece)), array("Q", map(itemgetter(1), piece))
+            start = 0
+            while start < len(piece):
+                bucket = at_ms[start] >> _BUCKET_BITS
+                end = bisect_left(at_ms, bucket + 1 << _BUCKET_BITS, start)
+                self._extend(bucket, at_ms[start:end], what[start:end])
+                start = end
+
+    def _extend(self, bucket: int, times: "array[int]", items: "array[int]") -> None:
+        far = self._far.get(bucket)
+        if far is None:
+            heappush(self._heap, bucket)
+            far = self._far[bucket] = (array("q"), array("Q"))
+        far[0].extend(times)
+        far[1].extend(items)
+        if len(far[0]) >= _RUN:
+            self._far_runs.setdefault(bucket, []).append(_run_of(*far))
+            self._far[bucket] = (array("q"), array("Q"))
 
     def next_ms(self) -> int:
         """When the next timer is due, whether it still holds or not."""
@@ -132,7 +143,7 @@ class Wheel:
         """Take the first timers out of the runs of the first bucket."""
         firsts = self._firsts
         if len(firsts) == 1 and self._near_runs[firsts[0][2]][0]:
-            # One run, as after `fill`: nothing is to be merged.
+            # One run, as after `fill` if there are not many: nothing is to be merged.
             at_ms, item, place = firsts.pop()
             times, items = self._near_runs[place]
             self._near = [*zip(times[-_MERGED:], items[-_MERGED:], strict=True), (at_ms, item)]

@@ -7,7 +7,8 @@ Laws of this file
 -----------------
 1. State changes only by `write`: events are appended and applied in one go. What
    is in memory is therefore always what a replay of the journal would give. The
-   append is first: a batch too large for the journal then changes nothing.
+   append is first: a batch too large for the journal then changes nothing. Before the
+   shard serves, the leases begin again in a thread.
 2. One decision is one record batch under one CRC: a move between two queues of
    the shard is there wholly or not at all.
 3. No answer before the journal is durable up to its tail at the moment of the
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from penstock.contract.limits import KIB, MIB, TURN_ROWS
+from penstock.contract.limits import KIB, TURN_ROWS
 from penstock.contract.queue_settings import History as HistoryKept
 from penstock.core.queue.events import Buried, Event, Opened, QueueCreated, Redriven
 from penstock.core.queue.message import Run
@@ -36,6 +37,7 @@ from penstock.core.queue.settlements import SETTLING, Everything, Settlement, se
 from penstock.frame import Blobs
 from penstock.log import record
 from penstock.log.interface import Log, LogBusy, LogFull, Reservation
+from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Runtime
 from penstock.store.embedded.body_index import BodyCache, Span, Stored, pick
 from penstock.store.embedded.event_codec import encode
@@ -44,7 +46,8 @@ from penstock.store.embedded.retention import ON_DISK, RetentionLimits
 from penstock.store.embedded.shard_state import ShardState, entries, stored, tiers_of
 from penstock.store.errors import QueueNotFound
 
-READ_BYTES = 4 * MIB
+# What is read is walked in one step, so as much as 4,000 batches of a small lease.
+READ_BYTES = 256 * KIB
 # So much of a journal is applied in a turn: a batch of a thousand small messages, or many short events.
 REPLAY_TURN_BYTES = 8 * KIB
 # A turn is short, and its event some tens of bytes.
@@ -104,7 +107,10 @@ class Shard:
         while offset < self.log.durable_offset:
             for batch in await self.log.read(offset, bytes_max=READ_BYTES):
                 for event, at, size_bytes in entries(batch):
-                    self._apply(event, at, size_bytes)
+                    if type(event) is Opened:
+                        await self._open(event, at)
+                    else:
+                        self._apply(event, at, size_bytes)
                 offset = record.header(batch).next_offset
                 done_bytes += len(batch)
                 if done_bytes >= REPLAY_TURN_BYTES:
@@ -125,8 +131,14 @@ class Shard:
                 self.keep_up(queue)
         opened = Opened(self.now_ms())
         with self.log.reserve(1_000, from_spare=True) as space:
-            self.write(space, [JournalEntry(opened)])
+            batch = record.encode_one(*encode(*JournalEntry(opened)), at_ms=max(self.memory.newest_ms, opened.at_ms))
+            offset = self.log.append(batch, space)
+        await self._open(opened, offset)
         await self.settled()
+
+    async def _open(self, event: Opened, offset: int) -> None:
+        """Apply an event that touches every lease, in a thread: health is asked for meanwhile, and nothing else."""
+        await off_loop(self._runtime.workers, lambda: self._apply(event, offset, 0))
 
     def now_ms(self) -> int:
         return self._runtime.clock.now_ms() + self.ahead_ms

@@ -53,7 +53,7 @@ class ShardLifecycle:
 
     @classmethod
     async def open(
-        cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: RetentionLimits, upkeep_ms: int
+        cls, runtime: Runtime, folders: Folders, settings: LogSettings, *, keep: RetentionLimits
     ) -> "ShardLifecycle":
         later = [each.rpartition("/")[2] for each in (folders.snapshots, folders.history)]
         journal = await _open_log(runtime, folders.journal, settings, later)
@@ -75,13 +75,17 @@ class ShardLifecycle:
         # Nothing outlives the process in memory, where an fsync does nothing.
         is_synced = settings.sync == "batch" or keep is IN_MEMORY
         upkeep = JournalCompaction(runtime, folders, journal, shard, keep, is_synced=is_synced)
-        running = cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
+        return cls(runtime, shard, journal, history_log, keep=keep, upkeep=upkeep)
+
+    async def take_over(self, ahead_ms: int, *, upkeep_ms: int) -> None:
+        """Begin to serve. The tasks begin last: until then a thread changes the queues."""
+        assert self.shard.history is not None
         turns = Turns()
-        shard.in_turns = turns.add
-        for care in (running._shorten(upkeep_ms), running._write_history(shard.history), turns.run()):
+        self.shard.in_turns = turns.add
+        await self.shard.take_over(ahead_ms)
+        for care in (self._shorten(upkeep_ms), self._write_history(self.shard.history), turns.run()):
             # Not a TaskGroup's: they live from here to `close`, which awaits them.
-            running._tasks.append(asyncio.create_task(care))  # noqa: TID251
-        return running
+            self._tasks.append(asyncio.create_task(care))  # noqa: TID251
 
     @property
     def known_ms(self) -> int:
@@ -91,7 +95,8 @@ class ShardLifecycle:
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         try:
             if self.shard.history is not None:
                 await self.shard.history.flush()

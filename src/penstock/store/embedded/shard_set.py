@@ -90,7 +90,7 @@ class ShardSet:
         try:
             for index in range(count):
                 folders = folders_of(folder, index)
-                each = await ShardLifecycle.open(runtime, folders, leaving_room, keep=keep, upkeep_ms=upkeep_ms)
+                each = await ShardLifecycle.open(runtime, folders, leaving_room, keep=keep)
                 running.append(each)
                 memory = each.shard.memory
                 memory.next_queue = max(memory.next_queue, index << SHARD_SHIFT | 1)
@@ -100,18 +100,18 @@ class ShardSet:
             raise
         shards = cls(running)
         try:
-            await shards._take_over(runtime, trusts_clock=keep.trusts_clock)
+            await shards._take_over(runtime, upkeep_ms, trusts_clock=keep.trusts_clock)
         except BaseException:
             await shards.close()
             raise
         return shards
 
-    async def _take_over(self, runtime: Runtime, *, trusts_clock: bool) -> None:
+    async def _take_over(self, runtime: Runtime, upkeep_ms: int, *, trusts_clock: bool) -> None:
         known_ms = max(each.known_ms for each in self.running)
         self.time = StoreClock(runtime, known_ms, trusts_clock=trusts_clock)
         ahead_ms = self.time.ahead_ms
-        for shard in self.all:
-            await shard.take_over(ahead_ms)
+        for each in self.running:
+            await each.take_over(ahead_ms, upkeep_ms=upkeep_ms)
 
     def look_at_clock(self) -> None:
         """See whether a clock that was doubted can be believed again; to be called from time to time."""
