@@ -1,21 +1,28 @@
 """``python -m bench.growth.embedded``: a server on the embedded store while one thing grows, as ms and ratios.
 
 Each line has a backlog at three sizes and one operation on all of it, at which a server would stall first. While the
-operation and what follows it go on, another thread asks for `/health/live`: the line says how long the operation took,
-and how long the answers to that took, at the 99.9th percentile and at most. An operation that has to grow has its rate
-beside it, in messages a second. The tests count lines of Python instead (`tests/store/test_steps.py`).
+operation and what follows it go on, another process asks for `/health/live`. A line says how long the operation took;
+how long those answers took, at the 99.9th percentile and at most; and how long the loop computed at most, from the
+start of the server, before it gave a sign to its watchdog: processor time, in which other work of the machine has no
+part. An operation that has to grow has its rate beside it, in messages a second. On a machine that does other things,
+too, `--ahead` lets the server and those who ask go before them, if root runs it.
+
+The tests count lines of Python instead (`tests/store/test_steps.py`).
 """
 
 import argparse
 import http.client
 import json
+import multiprocessing
+import os
+import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,8 +33,9 @@ BATCH = 1_000
 HEALTH_EVERY_S = 0.005
 # What follows an operation goes on behind its answer: the history of a purge takes some five seconds for a million.
 AFTER_S = 3.0
-# What the server notes as a stall, with its culprit.
-STALL_MS = 20
+# What the server notes as a stall, with its culprit. Its loop is asked for a sign twice as often.
+STALL_MS = 10
+LOOP_CPU = re.compile(r"^penstock_loop_cpu_max_seconds (\S+)", re.MULTILINE)
 
 HELD = {"visibility_timeout": 43_200}
 ONCE = {"max_deliveries": 1}
@@ -37,8 +45,10 @@ Operate = Callable[["Client"], None]
 
 
 class Client:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int = 0) -> None:
         self.port = port
+        # Of the server.
+        self.pid = pid
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         # The messages of the last lease.
         self.leased: list[dict[str, Any]] = []
@@ -74,6 +84,15 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Measured:
+    took_ms: float
+    # Of the whole run, with what fills the queue.
+    loop_cpu_ms: float
+    health: "Health"
+    stalls: list[str]
+
+
+@dataclass(frozen=True)
 class Line:
     name: str
     settings: dict[str, Any]
@@ -85,26 +104,36 @@ class Line:
     restarts: bool = False
 
 
-@dataclass
 class Health:
-    """Asks whether the server lives, from a thread of its own, and remembers how long each answer took."""
+    """Asks whether the server lives, from a process of its own, and remembers how long each answer took.
 
-    port: int
-    answers_ms: list[float] = field(default_factory=list)
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    Where it goes before what else the machine does, it waits for the server alone.
+    """
+
+    def __init__(self, server: Client, *, is_ahead: bool) -> None:
+        self._port = server.port
+        self._is_ahead = is_ahead
+        self.answers_ms: list[float] = []
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._ask, daemon=True)
-        self._thread.start()
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(target=self._ask, args=(theirs,), daemon=True)
+        self._process.start()
+        assert self._ours.recv()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
+        self._ours.send("enough")
+        self.answers_ms = self._ours.recv()
+        self._process.join()
 
-    def _ask(self) -> None:
-        client = Client(self.port)
-        while not self._stopped.wait(HEALTH_EVERY_S):
+    def _ask(self, until: Connection) -> None:
+        client = Client(self._port)
+        if self._is_ahead:
+            _go_ahead(os.getpid())
+        answers_ms: list[float] = []
+        until.send("begun")
+        while not until.poll(HEALTH_EVERY_S):
             began = time.perf_counter()
             # Until a server that starts listens, there is none to ask.
             try:
@@ -112,10 +141,27 @@ class Health:
             except ConnectionError:
                 client.close()
             else:
-                self.answers_ms.append((time.perf_counter() - began) * 1_000)
+                answers_ms.append((time.perf_counter() - began) * 1_000)
+        until.send(answers_ms)
 
     def at_most_ms(self, share: float) -> float:
         return sorted(self.answers_ms)[min(len(self.answers_ms) - 1, int(len(self.answers_ms) * share))]
+
+
+def _go_ahead(pid: int) -> None:
+    """Let all threads of a process go before other processes; not so its children."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(thread.name), os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+
+
+@contextmanager
+def _children_ahead() -> Iterator[None]:
+    """Let processes that are started meanwhile go before others."""
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _grouped(client: Client, size: int) -> None:
@@ -252,10 +298,10 @@ LINES = (
 @contextmanager
 def _serving(folder: Path, port: int = 0) -> Iterator[Client]:
     with penstock(folder, "--no-kafka", "--port", str(port)) as server:
-        yield Client(server.port)
+        yield Client(server.port, server.pid)
 
 
-def measure(line: Line, size: int) -> tuple[float, Health, list[str]]:
+def measure(line: Line, size: int, *, is_ahead: bool) -> Measured:
     folder = Path(tempfile.mkdtemp(prefix="growth-"))
     (folder / "penstock.toml").write_text(f"[server]\nstall_ms = {STALL_MS}\n")
     try:
@@ -265,18 +311,23 @@ def measure(line: Line, size: int) -> tuple[float, Health, list[str]]:
             line.fill(client, size)
             if line.restarts:
                 servers.close()
-            with Health(client.port) as health:
+            if is_ahead and not line.restarts:
+                _go_ahead(client.pid)
+            with Health(client, is_ahead=is_ahead) as health:
                 began = time.perf_counter()
                 if line.restarts:
-                    client = servers.enter_context(_serving(folder, client.port))
+                    with _children_ahead() if is_ahead else nullcontext():
+                        client = servers.enter_context(_serving(folder, client.port))
                 else:
                     (folder / "stderr").write_text("")
                     line.operate(client)
                 took_ms = (time.perf_counter() - began) * 1_000
                 # To let go on what goes on behind the answer, and to have a percentile.
-                threading.Event().wait(AFTER_S)
+                time.sleep(AFTER_S)
             notes = (folder / "stderr").read_text().replace("\0", "").splitlines()
-            return took_ms, health, [text for text in notes if "server.stalled" in text]
+            (loop_cpu_s,) = LOOP_CPU.findall(client.ask("GET", "/metrics").decode())
+            stalls = [text for text in notes if "server.stalled" in text]
+            return Measured(took_ms, float(loop_cpu_s) * 1_000, health, stalls)
     finally:
         with suppress(OSError):
             shutil.rmtree(folder)
@@ -288,24 +339,27 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=SIZES[0], help="leave out sizes below this")
     parser.add_argument("--only", default="", help="only lines with this in their names")
     parser.add_argument("--culprits", action="store_true", help="print what the server notes of stalls")
+    parser.add_argument("--ahead", action="store_true", help="give the server's loop precedence, as root")
     args = parser.parse_args()
-    print("ms of the operation (and how many times that of the smallest size) · /health/live: p99.9, longest")
+    print(
+        "ms of the operation, times that of the smallest size · /health/live: p99.9, longest · the loop's CPU at most"
+    )
     for line in LINES:
         if args.only not in line.name:
             continue
         first_ms = 0.0
         for size in (size for size in SIZES if args.least <= size <= args.most):
-            took_ms, health, stalls = measure(line, size)
-            first_ms = first_ms or took_ms
-            longest_ms = health.at_most_ms(1.0)
-            rate = f"{size / took_ms * 1_000:>11,.0f}/s" if line.grows else ""
+            found = measure(line, size, is_ahead=args.ahead)
+            first_ms = first_ms or found.took_ms
+            rate = f"{size / found.took_ms * 1_000:>11,.0f}/s" if line.grows else ""
             print(
-                f"{line.name:40} {size:>10,} {took_ms:10.1f} {took_ms / first_ms:6.1f}× {rate:13}"
-                f"  · {health.at_most_ms(0.999):6.1f} {longest_ms:6.1f}",
+                f"{line.name:40} {size:>10,} {found.took_ms:10.1f} {found.took_ms / first_ms:6.1f}× {rate:13}"
+                f"  · {found.health.at_most_ms(0.999):6.1f} {found.health.at_most_ms(1.0):6.1f}"
+                f"  · {found.loop_cpu_ms:6.1f}",
                 flush=True,
             )
             if args.culprits:
-                print(*stalls, sep="\n", flush=True)
+                print(*found.stalls, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

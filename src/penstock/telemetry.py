@@ -190,8 +190,8 @@ SERVER_MAY_LOSE = LogEvent(
 SERVER_STALLED = LogEvent(
     "server.stalled",
     "warning",
-    "The event loop did not respond for longer than `stall_ms`: for how long, and which task was running where. "
-    "Logged at most once a second.",
+    "The event loop did not respond for longer than `stall_ms`: for how long, how much of that its thread had a "
+    "processor (little: others had it), and which task was running where. Logged at most once a second.",
 )
 STORE_WAITS = LogEvent(
     "store.waits",
@@ -402,6 +402,15 @@ LOOP_LAG = Metric(
 )
 LOOP_LAG_MAX = Metric(
     "penstock_loop_lag_max_seconds", "gauge", (), "The longest that it took since the server was started."
+)
+LOOP_CPU_MAX = Metric(
+    "penstock_loop_cpu_max_seconds", "gauge", (), "The most processor time that the loop took before it gave a sign."
+)
+LOOP_STALLS = Metric(
+    "penstock_loop_stalls_total",
+    "counter",
+    ("function",),
+    "How often it took longer than `stall_ms`, by the function of Penstock that was running; empty where none was.",
 )
 POSTGRES_ROWS = Metric(
     "penstock_postgres_rows",

@@ -30,9 +30,15 @@ async def test_a_loop_that_stands_still_is_noted_with_the_task_that_holds_it() -
         assert fields["task"].endswith("hold_the_loop")
         assert watchdog.longest_s >= 0.01
         assert sum(watchdog.buckets) >= 1
+        # It waits for a lock, and no function of Penstock runs.
+        assert fields["cpu_ms"] < fields["ms"]
+        assert watchdog.longest_cpu_s < watchdog.longest_s
+        assert watchdog.stalls[""] >= 1
 
 
 async def test_without_a_bound_nothing_is_watched() -> None:
+    # That of another test may still be on its way out.
+    before = set(threading.enumerate())
     async with watching(0, lambda *_, **__: None) as watchdog:
         assert watchdog is None
-        assert not any(thread.name == "watchdog" for thread in threading.enumerate())
+        assert set(threading.enumerate()) <= before

@@ -310,6 +310,9 @@ class Prometheus:
         lag.add_metric((), list(zip(bounds, accumulate(watchdog.buckets), strict=True)), watchdog.seconds)
         families = _Families()
         families.add(telemetry.LOOP_LAG_MAX, (), watchdog.longest_s)
+        families.add(telemetry.LOOP_CPU_MAX, (), watchdog.longest_cpu_s)
+        for function, stalls in watchdog.stalls.copy().items():
+            families.add(telemetry.LOOP_STALLS, (function,), stalls)
         return [lag, *families.all()]
 
     def _of_database(self) -> list[Family]:

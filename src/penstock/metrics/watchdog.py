@@ -5,7 +5,9 @@ thread asks the loop for a sign twice within the time that a step may take. If n
 time, the thread looks at what the loop is doing, and logs it when the sign has come at last.
 
 The time from question to sign is the lag of the loop: one long step, or many short
-ones. A stall that is shorter than half the bound may fall between two questions.
+ones. A stall that is shorter than half the bound may fall between two questions. Beside it
+is logged how long the loop's thread had a processor meanwhile: where that is little, other
+processes or threads had it, and no step of ours was long.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -36,12 +39,15 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._cpu_clock = time.pthread_getcpuclockid(self._watched) if sys.platform == "linux" else None
         self._stopped = threading.Event()
         # Set when the loop has been seen standing still.
         self.has_seen = threading.Event()
         # One more than there are bounds.
         self.buckets = [0] * (len(BOUNDS_S) + 1)
-        self.seconds = self.longest_s = 0.0
+        self.seconds = self.longest_s = self.longest_cpu_s = 0.0
+        # How often each function of Penstock held up the loop; "" when none ran.
+        self.stalls: Counter[str] = Counter()
         self._logged_at = -LOGGED_EVERY_S
 
     def start(self) -> None:
@@ -53,7 +59,7 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(self._bound_s / 2):
             answered = threading.Event()
-            asked_at = time.monotonic()
+            asked_at, spent_s = time.monotonic(), self._cpu_s()
             try:
                 self._loop.call_soon_threadsafe(answered.set)
             except RuntimeError:
@@ -63,7 +69,14 @@ class Watchdog:
             while not answered.wait(self._bound_s):
                 if self._stopped.is_set():
                     return
-            self._count(time.monotonic() - asked_at, culprit)
+            lag_s, cpu_s = time.monotonic() - asked_at, self._cpu_s() - spent_s
+            self._count(lag_s, cpu_s)
+            if culprit is not None:
+                self._note(culprit, lag_s, cpu_s)
+
+    def _cpu_s(self) -> float:
+        """Return how long the watched thread has had a processor; 0 where the system does not tell."""
+        return time.clock_gettime(self._cpu_clock) if self._cpu_clock is not None else 0.0
 
     def _culprit(self) -> dict[str, str]:
         """Return what the loop is doing at this moment: the task, and Penstock's functions, the innermost first."""
@@ -77,13 +90,17 @@ class Watchdog:
         self.has_seen.set()
         return {"task": _name(task), "at": " < ".join(functions)}
 
-    def _count(self, lag_s: float, culprit: dict[str, str] | None) -> None:
+    def _count(self, lag_s: float, cpu_s: float) -> None:
         self.buckets[bisect_left(BOUNDS_S, lag_s)] += 1
         self.seconds += lag_s
         self.longest_s = max(self.longest_s, lag_s)
-        if culprit is not None and time.monotonic() - self._logged_at >= LOGGED_EVERY_S:
+        self.longest_cpu_s = max(self.longest_cpu_s, cpu_s)
+
+    def _note(self, culprit: dict[str, str], lag_s: float, cpu_s: float) -> None:
+        self.stalls[culprit["at"].partition(":")[0]] += 1
+        if time.monotonic() - self._logged_at >= LOGGED_EVERY_S:
             self._logged_at = time.monotonic()
-            self._log_event(SERVER_STALLED, ms=round(lag_s * 1_000), **culprit)
+            self._log_event(SERVER_STALLED, ms=round(lag_s * 1_000), cpu_ms=round(cpu_s * 1_000), **culprit)
 
 
 def _name(task: "asyncio.Task[Any] | None") -> str:
