@@ -1,6 +1,12 @@
-"""Wait for what others bring about and nothing announces: look again until it is so.
+"""The ways of a test to wait. No test sleeps: `tests/tidy` finds a sleep that gives no reason for real time.
 
-Each has an upper bound that only a test that has failed reaches, and no lower one. What announces itself (an event, a
+    elapse           virtual time passes, in the simulator only
+    let_others_run   the other tasks of the loop get their turns, and no time passes
+    until_cancelled  work without an end, which a test cancels
+    eventually       wait for what other tasks, threads or processes bring about and nothing announces
+    wait_until       the same in a thread that may block
+
+The last two have an upper bound that only a failed test reaches, and no lower one. What announces itself (an event, a
 notification, the answer to a long poll) is awaited instead.
 """
 
@@ -10,10 +16,29 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.loop import SimLoop
+
 PATIENCE_S = 60.0
 # From the first look to the second, and at most.
 _LOOK_S = 0.001
 _LOOK_S_MAX = 0.02
+
+
+async def elapse(seconds: float) -> None:
+    """Let virtual time pass. It costs none that is real, so it is refused in a loop that would sleep."""
+    assert isinstance(asyncio.get_running_loop(), SimLoop), "time is real here: wait for the thing itself"
+    await asyncio.sleep(seconds)  # Real time: none, it is virtual.
+
+
+async def let_others_run(turns: int = 1) -> None:
+    """Give each task that is ready as many turns."""
+    for _ in range(turns):
+        await asyncio.sleep(0)  # Real time: none.
+
+
+async def until_cancelled() -> None:
+    """Be work that has no end of its own."""
+    await asyncio.Event().wait()
 
 
 async def eventually(look: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:

@@ -107,7 +107,7 @@ class Client:
             try:
                 ids = await self._store.send(QUEUE, Drafts(bodies=list(map(message_of, names)), tiers=tiers))
             except (LogBusy, QueueFull):
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # Real time: until there is room.
                 continue
             told = [f"sent {time.monotonic_ns()} {each} {name}" for each, name in zip(ids, names, strict=True)]
             tell("\n".join(told))
@@ -130,7 +130,7 @@ class Client:
                     continue
             except LogBusy:
                 pass
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # Real time: until there is something to work on.
 
     async def _work_on(self, queue: str, delivery: Delivery, delays_ms: Sequence[int]) -> None:
         at_ns = time.monotonic_ns()

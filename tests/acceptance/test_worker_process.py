@@ -39,7 +39,7 @@ logging.basicConfig(level="INFO", handlers=[Teller()])
 async def work(message):
     tell("began", message.text)
     if message.text.startswith("sleep"):
-        await asyncio.sleep(float(message.text.split()[1]))
+        await asyncio.sleep(float(message.text.split()[1]))  # Real time: another process.
     if message.text == "wait":
         # For one byte of standard input.
         await asyncio.to_thread(os.read, 0, 1)
@@ -201,10 +201,10 @@ async def test_a_worker_may_be_started_before_its_server_and_its_queue(server: S
     server.stop()
     worker = WorkerProcess(server.url)
     try:
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # Real time: a process that finds no server says nothing.
         server.start()
         async with penstock.connect(server.url) as client:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # Real time: a process that finds no queue says nothing.
             await client.create_queue("orders")
             await client.queue("orders").send("first")
             assert [await worker.line(), await worker.line()] == ["began first", "ended first"]

@@ -14,6 +14,7 @@ from tests.api.asgi import ORDERS, Api, Connection, open_api, receive, send
 from tests.api.test_receive import GOOD, only_key
 from tests.broker.brokers import open_broker
 from tests.simulation.world import Machine
+from tests.waiting import elapse
 
 LEASE = f"{ORDERS}/lease"
 
@@ -82,7 +83,7 @@ async def test_acks_are_on_disk_before_a_request_waits_and_stay_if_its_client_le
             body = b'{"ack":["%s"],"wait_s":20}' % receipt.encode()
             json = {"content-type": "application/json"}
             tasks.create_task(api.raw("POST", LEASE, body, headers=json, connection=connection))
-            await asyncio.sleep(1)
+            await elapse(1)
             assert (await api.get(ORDERS))["current_message_count"] == 0
             connection.close()
         await send(api, "b")
@@ -95,7 +96,7 @@ async def test_a_request_with_acks_waits_for_a_message_as_any_other() -> None:
         first, second = await taken(api, "a", "b")
         async with asyncio.TaskGroup() as tasks:
             poll = tasks.create_task(api.post(LEASE, {"ack": [first], "wait_s": 20}))
-            await asyncio.sleep(1)
+            await elapse(1)
             await send(api, "c")
         assert (poll.result()["data"], poll.result()["acked"]) == ("c", acked(first))
         began_ms = api.queues.now_ms()
@@ -108,7 +109,7 @@ async def test_one_waiter_too_many_has_acked_nothing() -> None:
     async with open_api(long_polls_max=1) as api, asyncio.TaskGroup() as tasks:
         (receipt,) = await taken(api, "a")
         tasks.create_task(api.get(f"{ORDERS}/messages", wait_s=2))
-        await asyncio.sleep(1)
+        await elapse(1)
         refused = await api.post(LEASE, {"ack": [receipt], "wait_s": 2})
         assert refused.is_problem(429, "too_many_waiting", limit=1)
         assert (await api.post(LEASE, {"ack": [receipt]}))["acked"] == acked(receipt)

@@ -1,6 +1,5 @@
 """Rights follow a message to its dead letters and back: a key reaches no queue through another one."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from penstock.broker.access import Role
 from tests.api.asgi import Api, open_api
 from tests.api.holders import Holder, access_of
+from tests.waiting import elapse
 
 QUEUES = "/api/queues"
 
@@ -90,7 +90,7 @@ async def open_mixed() -> AsyncIterator[tuple[Holder, Holder, list[str], list[st
 
 async def finished(holder: Holder, task: Any) -> Any:
     while task["state"] == "running":
-        await asyncio.sleep(0.01)
+        await elapse(0.01)
         task = (await holder.get(f"{QUEUES}/mine-dead/redrive/{task['task_id']}")).value
     return task
 

@@ -1,7 +1,5 @@
 """Frames over REST: whole batches as columns, one receipt for a lease, and a bit for each message."""
 
-import asyncio
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +8,7 @@ from penstock.wire import frames
 from penstock.wire.frames import FRAME_TYPE, Held, Ids, LeasedFrame, SendFrame, SettleFrame, encode_send
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
 from tests.simulation.loop import simulate
+from tests.waiting import elapse
 
 MESSAGES = f"{ORDERS}/messages"
 
@@ -69,7 +68,7 @@ async def test_every_column_of_a_frame_arrives() -> None:
         assert [bytes(each) for each in lease.attributes] == [b'{"a":1}', b""]
         again = await sent(api, frame)
         assert again[0] == lease.ids[0]
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         # The first had one delivery.
         assert [bytes(body) for body in (await leased(api)).bodies] == [b"b", b"b"]
 
@@ -94,9 +93,9 @@ async def test_a_frame_delays_messages_and_schedules_them() -> None:
             ),
         )
         assert [bytes(body) for body in (await leased(api)).bodies] == [b"now"]
-        await asyncio.sleep(2.1)
+        await elapse(2.1)
         assert [bytes(body) for body in (await leased(api)).bodies] == [b"delayed"]
-        await asyncio.sleep(2)
+        await elapse(2)
         assert [bytes(body) for body in (await leased(api)).bodies] == [b"scheduled"]
 
 
@@ -146,7 +145,7 @@ async def test_a_frame_releases_with_a_delay_and_an_error() -> None:
         lease = await leased(api)
         held = [Held(lease.lease, lease.token, 1)]
         assert await settled(api, "release", SettleFrame(held, time_ms=2_000, text="äh")) == [1]
-        await asyncio.sleep(2.1)
+        await elapse(2.1)
         again = await leased(api)
         assert again.errors is not None
         assert bytes(again.errors[0]).decode() == "äh"
@@ -157,7 +156,7 @@ async def test_a_frame_extends_a_lease() -> None:
         await sent(api, SendFrame(bodies=[b"a"]))
         lease = await leased(api, visibility_timeout=1)
         assert await settled(api, "extend", SettleFrame([Held(lease.lease, lease.token, 1)], time_ms=10_000)) == [1]
-        await asyncio.sleep(5)
+        await elapse(5)
         assert (await api.frame("GET", MESSAGES)).status == 204
 
 

@@ -1,6 +1,5 @@
 """The history over REST: rows of JSON and MessagePack, and columns as an Arrow stream."""
 
-import asyncio
 import sys
 from typing import Any
 
@@ -8,6 +7,7 @@ import pyarrow  # type: ignore[import-untyped]
 import pytest
 
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
+from tests.waiting import elapse
 
 HISTORY = f"{ORDERS}/history"
 ARROW = {"accept": "application/vnd.apache.arrow.stream"}
@@ -17,12 +17,12 @@ async def settle_some(api: Api) -> list[str]:
     """Ack one, bury one and purge one, and wait until the history tells of them."""
     (acked,) = await send(api, {"n": 1}, priority="HIGH", group="g", attributes={"a": "b"})
     (taken,) = await receive(api)
-    await asyncio.sleep(2)
+    await elapse(2)
     await api.post(f"{ORDERS}/ack", {"receipts": [taken["receipt"]]})
     (buried,) = await bury(api, "dead")
     (purged,) = await send(api, "purged")
     await api.post(f"{ORDERS}/purge")
-    await asyncio.sleep(3)
+    await elapse(3)
     return [acked, buried, purged]
 
 

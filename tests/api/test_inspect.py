@@ -1,12 +1,12 @@
 """Looking over REST: pages of messages, one with its whole story, and what a message waits for."""
 
-import asyncio
 from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
+from tests.waiting import elapse
 
 PEEK = f"{ORDERS}/peek"
 
@@ -160,7 +160,7 @@ async def test_a_settled_message_is_answered_with_404_and_how_it_ended() -> None
         (message_id,) = await send(api, "a")
         (taken,) = await receive(api)
         await api.post(f"{ORDERS}/ack", {"receipts": [taken["receipt"]]})
-        await asyncio.sleep(3)
+        await elapse(3)
         for path in (f"{ORDERS}/messages/{message_id}", f"{ORDERS}/messages/{message_id}/explain"):
             answer = await api.get(path)
             assert answer.is_problem(404, "message_not_found")
@@ -191,7 +191,7 @@ async def test_an_explanation_says_what_stands_before_a_message() -> None:
         # Once messages flow, the wait is also told in seconds.
         for _ in range(5):
             await receive(api, 1)
-            await asyncio.sleep(1)
+            await elapse(1)
         explained = await api.get(f"{ORDERS}/messages/{ids[7]}/explain")
         assert explained["messages_ahead"] == 2
         assert explained["worst_wait_s"] > 0

@@ -1,10 +1,9 @@
 """Operating over REST: messages escalated, dead letters requeued and redriven."""
 
-import asyncio
-
 import pytest
 
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
+from tests.waiting import elapse
 
 DEAD = "/api/queues/orders.dead"
 ESCALATE = f"{ORDERS}/escalate"
@@ -17,7 +16,7 @@ async def until_done(api: Api, task_id: str) -> dict[str, object]:
         task = await api.get(f"{DEAD}/redrive/{task_id}")
         if task["state"] != "running":
             return dict(task.value)
-        await asyncio.sleep(0.1)
+        await elapse(0.1)
     raise AssertionError("it does not end")
 
 
@@ -94,7 +93,7 @@ async def test_an_escalation_ends_at_its_time() -> None:
         until_s = api.queues.now_ms() / 1_000 + 10
         await api.post(ESCALATE, {"message_ids": [message_id], "priority": 0, "until": until_s, **BY})
         assert (await api.get(f"{ORDERS}/messages/{message_id}"))["priority"] == "CRITICAL"
-        await asyncio.sleep(11)
+        await elapse(11)
         assert (await api.get(f"{ORDERS}/messages/{message_id}"))["priority"] == "NORMAL"
 
 
@@ -280,7 +279,7 @@ async def test_a_redrive_is_stopped_and_answers_how_far_it_came() -> None:
     async with open_api() as api:
         await bury(api, *["a"] * 20)
         begun = await api.post(f"{DEAD}/redrive", {"rate_per_s": 10})
-        await asyncio.sleep(0.55)
+        await elapse(0.55)
         ended = await api.delete(f"{DEAD}/redrive/{begun['task_id']}")
         assert (ended.status, ended["state"]) == (200, "stopped")
         assert 3 <= ended["moved_total"] <= 8

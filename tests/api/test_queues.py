@@ -12,6 +12,7 @@ from penstock.wire.queues import CreateQueue
 from penstock.wire.topics import CreateTopic
 from penstock.wire.words import CHOICES
 from tests.api.asgi import ORDERS, Api, bury, open_api, receive, send
+from tests.waiting import elapse
 
 QUEUES = "/api/queues"
 
@@ -262,7 +263,7 @@ async def test_a_listed_queue_says_what_is_in_it() -> None:
         await send(api, "a", "b", "c")
         await receive(api, 1)
         await send(api, "later", delay_s=60)
-        await asyncio.sleep(2)
+        await elapse(2)
         (row,) = (await api.get(QUEUES))["queues"]
         assert (row["current_message_count"], row["ready"], row["in_flight"], row["delayed"]) == (4, 2, 1, 1)
         assert 2 <= row["oldest_age_s"] < 3
@@ -333,7 +334,7 @@ async def test_the_dead_letters_have_no_id_until_the_first_is_buried() -> None:
 async def test_counts_and_ages_are_told_by_priority() -> None:
     async with open_api() as api:
         await send(api, "a", "b", priority="HIGH")
-        await asyncio.sleep(3)
+        await elapse(3)
         await send(api, "c", priority=4)
         tiers = (await api.get(ORDERS))["by_tier"]
         assert [tier["ready"] for tier in tiers] == [0, 2, 0, 0, 1]

@@ -11,6 +11,7 @@ from penstock.broker.access import Access, Grant, Key, Role, hash_of
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from tests.api.asgi import ORDERS, Api, Connection, bury, open_api, receive, send
+from tests.waiting import elapse
 
 MESSAGES = f"{ORDERS}/messages"
 LEASE = f"{ORDERS}/lease"
@@ -80,12 +81,12 @@ async def test_a_received_message_is_hidden_for_its_time() -> None:
     async with open_api(visibility_timeout=5) as api:
         await send(api, "a")
         assert await data(api) == ["a"]
-        await asyncio.sleep(4.9)
+        await elapse(4.9)
         assert await data(api) == []
-        await asyncio.sleep(0.2)
+        await elapse(0.2)
         (again,) = await receive(api, visibility_timeout=43_200)
         assert again["delivery_count"] == 2
-        await asyncio.sleep(43_190)
+        await elapse(43_190)
         assert await data(api) == []
 
 
@@ -93,7 +94,7 @@ async def test_a_timeout_of_0_hides_a_message_hardly_at_all() -> None:
     async with open_api() as api:
         await send(api, "a")
         first = await api.get(MESSAGES, visibility_timeout=0)
-        await asyncio.sleep(0.01)
+        await elapse(0.01)
         second = await api.get(MESSAGES)
         assert (first["message_id"], second["delivery_count"]) == (second["message_id"], 2)
 
@@ -125,7 +126,7 @@ async def test_a_strict_queue_serves_a_priority_only_when_those_above_are_empty(
 async def test_a_message_that_waits_long_moves_up() -> None:
     async with open_api(tiers={"mode": "strict", "aging_s": [0, 10, 10, 10, 10]}) as api:
         await send(api, "old", priority="BACKGROUND")
-        await asyncio.sleep(41)
+        await elapse(41)
         await send(api, "new", priority="HIGH")
         (first,) = await receive(api, 1)
         assert (first["data"], first["priority"]) == ("old", "CRITICAL")
@@ -148,7 +149,7 @@ async def test_a_queue_may_delay_all_its_messages() -> None:
     async with open_api(delay_s=3) as api:
         await send(api, "a")
         assert await data(api) == []
-        await asyncio.sleep(3.1)
+        await elapse(3.1)
         assert await data(api) == ["a"]
 
 
@@ -159,7 +160,7 @@ async def test_a_long_poll_is_answered_when_a_message_comes() -> None:
                 tasks.create_task(api.get(MESSAGES, wait_s=20)),
                 tasks.create_task(api.post(LEASE, {"limit": 10, "wait_s": 20})),
             ]
-            await asyncio.sleep(1)
+            await elapse(1)
             began_ms = api.queues.now_ms()
             await send(api, "a")
             await send(api, "b")
@@ -181,11 +182,11 @@ async def test_a_message_goes_to_another_when_the_client_that_waits_is_gone() ->
         connection = Connection()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(api.raw("GET", MESSAGES, query={"wait_s": 20}, connection=connection))
-            await asyncio.sleep(1)
+            await elapse(1)
             other = tasks.create_task(api.get(MESSAGES, wait_s=20))
-            await asyncio.sleep(1)
+            await elapse(1)
             connection.close()
-            await asyncio.sleep(0.01)
+            await elapse(0.01)
             began_ms = api.queues.now_ms()
             await send(api, "a")
         assert (other.result()["data"], other.result()["delivery_count"]) == ("a", 1)
@@ -196,7 +197,7 @@ async def test_whoever_waits_for_a_queue_that_is_deleted_is_told() -> None:
     async with open_api() as api:
         async with asyncio.TaskGroup() as tasks:
             polls = [tasks.create_task(api.get(MESSAGES, wait_s=20)) for _ in range(3)]
-            await asyncio.sleep(1)
+            await elapse(1)
             await api.delete(ORDERS)
         assert all(poll.result().is_problem(404, "queue_not_found") for poll in polls)
 
@@ -204,7 +205,7 @@ async def test_whoever_waits_for_a_queue_that_is_deleted_is_told() -> None:
 async def test_too_many_who_wait_are_answered_with_429() -> None:
     async with open_api(long_polls_max=1) as api, asyncio.TaskGroup() as tasks:
         tasks.create_task(api.get(MESSAGES, wait_s=2))
-        await asyncio.sleep(1)
+        await elapse(1)
         refused = await api.get(MESSAGES, wait_s=2)
         assert refused.is_problem(429, "too_many_waiting", limit=1)
         assert refused.headers["retry-after"] == "1"
@@ -214,7 +215,7 @@ async def test_a_server_that_stops_answers_those_who_wait_and_takes_no_new_work(
     async with open_api() as api:
         async with asyncio.TaskGroup() as tasks:
             poll = tasks.create_task(api.get(MESSAGES, wait_s=20))
-            await asyncio.sleep(1)
+            await elapse(1)
             api.queues.waiting.stop()
         assert poll.result().value == {"message": None}
         for refused in (
@@ -258,7 +259,7 @@ async def test_a_long_poll_ends_when_its_key_is_revoked_and_is_handed_nothing(*,
         async with asyncio.TaskGroup() as tasks:
             poll = tasks.create_task(api.get(MESSAGES, headers=GOOD, wait_s=20))
             # It sits down within this time, which is virtual.
-            await asyncio.sleep(1)
+            await elapse(1)
             if is_sent_to:
                 # It is woken for the message, and its key is gone before it has it.
                 api.queues.placement.watch(lambda _queue: access.replace(()))

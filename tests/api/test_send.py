@@ -1,6 +1,5 @@
 """Sending over REST: one or many, all or none, text, objects and bytes, once or in vain."""
 
-import asyncio
 from base64 import b64encode
 from typing import Any
 
@@ -13,6 +12,7 @@ from penstock.broker.access import Role
 from tests.api.asgi import ORDERS, Api, Connection, open_api, receive, send
 from tests.api.holders import access_of, shown
 from tests.simulation.loop import simulate
+from tests.waiting import elapse
 
 MESSAGES = f"{ORDERS}/messages"
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -131,7 +131,7 @@ async def test_a_delayed_message_comes_after_its_delay() -> None:
         await send(api, "later", delay_s=2.5)
         await send(api, "now")
         assert [each["data"] for each in await receive(api)] == ["now"]
-        await asyncio.sleep(2.6)
+        await elapse(2.6)
         assert [each["data"] for each in await receive(api)] == ["later"]
 
 
@@ -143,7 +143,7 @@ async def test_a_scheduled_message_comes_at_its_time() -> None:
         await send(api, "zone", scheduled_at="2023-11-15T00:13:30+02:00")
         await send(api, "past", scheduled_at="2001-01-01T00:00:00Z")
         assert [each["data"] for each in await receive(api)] == ["past"]
-        await asyncio.sleep(11)
+        await elapse(11)
         assert sorted(each["data"] for each in await receive(api)) == ["number", "text", "zone"]
 
 
@@ -151,7 +151,7 @@ async def test_a_message_may_have_its_own_number_of_deliveries() -> None:
     async with open_api() as api:
         await send(api, "a", max_deliveries=1)
         await receive(api, visibility_timeout=1)
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         assert await receive(api) == []
         assert (await receive(api, queue="orders.dead"))[0]["data"] == "a"
 
@@ -339,7 +339,7 @@ async def test_an_id_keeps_a_second_message_away_for_the_window() -> None:
         await api.post(f"{ORDERS}/ack", {"receipts": [found["receipt"]]})
         assert await send(api, "c", dedup_id="x") == [first]
         assert await receive(api) == []
-        await asyncio.sleep(61)
+        await elapse(61)
         assert await send(api, "d", dedup_id="x") != [first]
 
 
@@ -360,7 +360,7 @@ async def test_equal_content_is_sent_once_where_content_tells_messages_apart() -
         # An id of its own is stronger than the content.
         assert await send(api, "a", dedup_id="mine") != [first]
         assert (await api.get(ORDERS))["current_message_count"] == 3
-        await asyncio.sleep(61)
+        await elapse(61)
         assert await send(api, "a") != [first]
 
 

@@ -1,6 +1,5 @@
 """Settling over REST: acked, released or extended by receipt, and acked by id as the weaker form."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.api.asgi import ORDERS, Api, open_api, receive, send
 from tests.simulation.loop import simulate
+from tests.waiting import elapse
 
 
 async def taken(api: Api, *data: str, visibility_timeout: float | None = None) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ async def test_an_ack_has_a_result_for_each_receipt() -> None:
 async def test_an_ack_after_the_lease_has_ended_is_stale() -> None:
     async with open_api() as api:
         (found,) = await taken(api, "a", visibility_timeout=1)
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         answer = await api.post(f"{ORDERS}/ack", {"receipts": [found["receipt"]]})
         assert (answer["done"], answer["results"][0]["status"]) == (0, "stale")
         assert (await receive(api))[0]["delivery_count"] == 2
@@ -56,7 +56,7 @@ async def test_a_released_message_rests_for_the_delay_and_keeps_the_error() -> N
         )
         assert answer["results"] == [{"receipt": found["receipt"], "status": "released"}]
         assert await receive(api) == []
-        await asyncio.sleep(2.1)
+        await elapse(2.1)
         (again,) = await receive(api)
         assert (again["delivery_count"], again["last_error"]) == (2, "ä" * 1_024)
 
@@ -78,9 +78,9 @@ async def test_a_message_released_without_a_delay_rests_as_its_queue_says() -> N
         (found,) = await taken(api, "a")
         for rest_s in (4, 6, 6):
             await api.post(f"{ORDERS}/release", {"receipts": [found["receipt"]]})
-            await asyncio.sleep(rest_s - 0.2)
+            await elapse(rest_s - 0.2)
             assert await receive(api) == []
-            await asyncio.sleep(0.3)
+            await elapse(0.3)
             (found,) = await receive(api)
 
 
@@ -96,10 +96,10 @@ async def test_jitter_spreads_what_failed_together() -> None:
 async def test_an_extended_message_is_hidden_for_longer() -> None:
     async with open_api() as api:
         (found,) = await taken(api, "a", visibility_timeout=2)
-        await asyncio.sleep(1)
+        await elapse(1)
         answer = await api.post(f"{ORDERS}/extend", {"receipts": [found["receipt"]], "visibility_timeout": 10})
         assert answer["results"][0]["status"] == "extended"
-        await asyncio.sleep(9)
+        await elapse(9)
         assert await receive(api) == []
         assert (await api.post(f"{ORDERS}/ack", {"receipts": [found["receipt"]]}))["done"] == 1
 
@@ -108,14 +108,14 @@ async def test_an_extension_to_0_gives_a_message_back() -> None:
     async with open_api() as api:
         (found,) = await taken(api, "a")
         await api.post(f"{ORDERS}/extend", {"receipts": [found["receipt"]], "visibility_timeout": 0})
-        await asyncio.sleep(0.01)
+        await elapse(0.01)
         assert len(await receive(api)) == 1
 
 
 async def test_an_ended_lease_is_neither_released_nor_extended() -> None:
     async with open_api() as api:
         (found,) = await taken(api, "a", visibility_timeout=1)
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         for verb, more in (("release", {}), ("extend", {"visibility_timeout": 5})):
             answer = await api.post(f"{ORDERS}/{verb}", {"receipts": [found["receipt"]], **more})
             assert (answer.status, answer["done"], answer["results"][0]["status"]) == (200, 0, "stale")
@@ -166,7 +166,7 @@ async def test_an_ack_by_id_with_the_receipt_of_an_ended_lease_is_stale() -> Non
     async with open_api() as api:
         (old,) = await taken(api, "a", visibility_timeout=1)
         path = f"{ORDERS}/messages/{old['message_id']}"
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         assert (await api.delete(path, receipt=old["receipt"])).is_problem(409, "stale_receipt")
         (new,) = await receive(api)
         assert (await api.delete(path, receipt=old["receipt"])).is_problem(409, "stale_receipt")
@@ -185,7 +185,7 @@ async def test_an_ack_by_id_alone_acks_whoever_has_the_message() -> None:
     async with open_api() as api:
         (old,) = await taken(api, "a", visibility_timeout=1)
         path = f"{ORDERS}/messages/{old['message_id']}"
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         # Nobody has it now.
         assert (await api.delete(path)).is_problem(409, "not_leased")
         await receive(api)

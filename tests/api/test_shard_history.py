@@ -1,6 +1,5 @@
 """The history as a whole over REST: shards, rows of all queues, where to cut, and letting go."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from penstock.broker.access import Access, Caller, Grant, NotAllowed, Role
 from tests.api.asgi import ORDERS, open_api
 from tests.api.test_history import ARROW, HISTORY, settle_some, table
 from tests.broker.brokers import open_broker
+from tests.waiting import elapse
 
 WHOLE = "/api/history"
 SHARDS, OFFSET, TRIM = (f"{WHOLE}/{name}" for name in ("shards", "offset", "trim"))
@@ -44,7 +44,7 @@ async def test_an_arrow_stream_of_a_shard_has_the_queue_of_each_row() -> None:
         await api.post("/api/queues/orders.dead/purge")
         await settle_some(api)
         await api.post("/api/queues/orders.dead/purge")
-        await asyncio.sleep(3)
+        await elapse(3)
         found = table((await api.get(WHOLE, shard=0, headers=ARROW)).body)
         assert tuple(found.column_names) == COLUMNS
         rows = (await api.get(WHOLE, shard=0))["rows"]

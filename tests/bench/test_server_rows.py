@@ -13,6 +13,7 @@ from bench.peer import Window
 from bench.processes import Cpu, Server, own_cpu
 from bench.singles import Soloists
 from bench.traffic import Crowd, Queues, Traffic
+from tests.waiting import elapse
 
 SHORT_S = 0.1
 BATCH = 10
@@ -33,10 +34,10 @@ class Instant:
     handed_out: int = 0
 
     async def send_one(self, _body: bytes, /) -> None:
-        await asyncio.sleep(0.001)
+        await elapse(0.001)
 
     async def consume(self) -> int:
-        await asyncio.sleep(0.001)
+        await elapse(0.001)
         self.handed_out += 2
         return 2
 

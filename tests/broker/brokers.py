@@ -13,6 +13,7 @@ from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Release
 from tests.conformance.stores import SMALL
 from tests.simulation.world import LogEvents, Machine
+from tests.waiting import elapse
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class Poll:
 async def settle(rounds: int = 50) -> None:
     """Let everyone who can go on do so, a few milliseconds of a disk included."""
     for _ in range(rounds):
-        await asyncio.sleep(0.001)
+        await elapse(0.001)
 
 
 def begin(tasks: asyncio.TaskGroup, verb: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

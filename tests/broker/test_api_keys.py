@@ -1,6 +1,5 @@
 """Keys in a file: made and revoked while servers read it, by one process or by many."""
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.broker.access import ANONYMOUS_ADMIN, Grant, KeyNeeded, KeyUnknown, Role
 from penstock.broker.api_keys import Keys, create_key, following, read_keys, reset_file, revoke_key
 from penstock.broker.keyring import KeyNotFound, KeysDamaged
+from tests.waiting import elapse
 
 NOW = "2026-11-16T00:00:00Z"
 GRANTS = (Grant(Role.WRITE, "orders*"), Grant(Role.READ, "*"))
@@ -286,8 +286,8 @@ async def test_a_running_server_notes_what_became_of_its_keys(tmp_path: Path) ->
     keys = Keys(path)
     async with following(keys, lambda event, **_: logged.append(event.name)):
         make(path, "other")
-        await asyncio.sleep(1.5)
+        await elapse(1.5)
         assert logged == ["keys.changed"]
         path.write_text("{")
-        await asyncio.sleep(3)
+        await elapse(3)
         assert logged == ["keys.changed", "keys.damaged"]

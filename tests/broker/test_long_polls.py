@@ -15,6 +15,7 @@ from penstock.store.interface import Delivery, RedriveOrder, Release
 from tests.broker.brokers import Broker, Poll, open_broker, settle
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Machine
+from tests.waiting import elapse, let_others_run
 
 # A wake, the lease that follows, and what the simulated disk takes for both.
 SOON_MS = 60
@@ -25,7 +26,7 @@ async def turns_until(is_so: Callable[[], bool]) -> None:
     for _ in range(10_000):
         if is_so():
             return
-        await asyncio.sleep(0)
+        await let_others_run()
     raise AssertionError("it never is so")
 
 
@@ -76,14 +77,14 @@ async def test_a_long_poll_is_answered_when_a_delay_ends() -> None:
 async def test_a_long_poll_is_answered_when_a_delay_ends_that_was_set_before() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.send(b"a", delay_ms=3_000)
-        await answered_within(broker, lambda: asyncio.sleep(0), after_ms=2_900)
+        await answered_within(broker, let_others_run, after_ms=2_900)
 
 
 async def test_a_long_poll_is_answered_when_a_lease_lapses() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.send(b"a")
         await broker.take(lease_ms=2_000)
-        delivery = await answered_within(broker, lambda: asyncio.sleep(0), after_ms=1_900)
+        delivery = await answered_within(broker, let_others_run, after_ms=1_900)
         assert delivery.deliveries[0] == 2
 
 
@@ -318,7 +319,7 @@ async def test_whoever_is_woken_at_the_end_of_its_time_leaves_no_other_asleep() 
             tasks.create_task(short.wait(wait_ms=1_000))
             await settle()
             tasks.create_task(long.wait())
-            await asyncio.sleep(1.0 - 0.051 - 0.0005)
+            await elapse(1.0 - 0.051 - 0.0005)
             began_ms = broker.now_ms()
             await broker.queues.release("orders", taken.receipts(), Release(delay_ms=3_000, error=""))
         assert short.bodies == []
@@ -420,5 +421,5 @@ async def test_a_store_that_is_ahead_of_the_clock_wakes_in_time_all_the_same() -
     async with open_broker(machine=machine) as broker:
         assert broker.queues.now_ms() - broker.now_ms() >= 3_500_000
         await broker.take(lease_ms=3_000)
-        delivery = await answered_within(broker, lambda: asyncio.sleep(0), after_ms=2_900)
+        delivery = await answered_within(broker, let_others_run, after_ms=2_900)
         assert delivery.deliveries[0] == 2

@@ -11,6 +11,7 @@ from penstock.core.queue.message import Drafts
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import MessageFilter, Release
 from tests.broker.brokers import Broker, open_broker
+from tests.waiting import elapse, let_others_run
 
 DEAD = "orders.dead"
 
@@ -98,7 +99,7 @@ async def test_a_redrive_into_a_full_queue_waits_for_room() -> None:
         await broker.store.change("orders", QueueSettings(size_max=3, deliveries_max=1))
         redrives = broker.queues.redrives
         task = await redrives.begin(DEAD, RedriveRequest())
-        await asyncio.sleep(30)
+        await elapse(30)
         assert (task.state, task.moved_total, task.remaining) == (State.RUNNING, 3, 2)
         assert task.reason is not None
         assert "no room in 'orders'" in task.reason
@@ -126,7 +127,7 @@ async def test_a_stopped_redrive_counts_what_has_gone_and_can_be_begun_again() -
         await broker.bury(*[b"a"] * 40)
         redrives = broker.queues.redrives
         task = await redrives.begin(DEAD, RedriveRequest(rate_per_s=10))
-        await asyncio.sleep(1.55)
+        await elapse(1.55)
         began_ms = broker.now_ms()
         await redrives.end(task)
         assert broker.now_ms() - began_ms < 100
@@ -144,8 +145,7 @@ async def test_a_redrive_that_is_stopped_in_the_middle_of_a_step_counts_that_ste
         redrives = broker.queues.redrives
         task = await redrives.begin(DEAD, RedriveRequest())
         # It has begun and waits for its disk.
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await let_others_run(3)
         await redrives.end(task)
         assert task.state is State.STOPPED
         assert task.moved_total == await live(broker, "orders")
@@ -167,7 +167,7 @@ async def test_a_server_that_stops_ends_its_redrives() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"a"] * 20)
         task = await broker.queues.redrives.begin(DEAD, RedriveRequest(rate_per_s=0.01))
-        await asyncio.sleep(1)
+        await elapse(1)
         began_ms = broker.now_ms()
     assert task.state is State.STOPPED
     assert task.moved_total == 1
@@ -178,7 +178,7 @@ async def test_a_redrive_whose_dead_letters_are_deleted_fails_and_says_why() -> 
     async with open_broker(has_queue=True) as broker:
         await broker.bury(*[b"a"] * 20)
         task = await broker.queues.redrives.begin(DEAD, RedriveRequest(rate_per_s=10))
-        await asyncio.sleep(0.55)
+        await elapse(0.55)
         await broker.queues.delete(DEAD, with_dead_letters=False)
         assert task.running is not None
         await asyncio.wait([task.running])

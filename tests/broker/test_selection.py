@@ -8,6 +8,7 @@ from penstock.contract.limits import PAGE_MAX, TURN_MESSAGES
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import MessageFilter, RedriveOrder
 from tests.broker.brokers import Broker, open_broker
+from tests.waiting import let_others_run
 
 
 async def found(broker: Broker, selection: MessageFilter, *, most: int = 10_000, queue: str = "orders") -> list[str]:
@@ -65,7 +66,7 @@ async def turns_during(work: Coroutine[None, None, object]) -> int:
         nonlocal turns
         while not is_done:
             turns += 1
-            await asyncio.sleep(0)
+            await let_others_run()
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(others())

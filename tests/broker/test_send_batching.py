@@ -12,6 +12,7 @@ from penstock.core.queue.message import Drafts, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.store.errors import QueueNotFound
 from tests.broker.brokers import Broker, open_broker
+from tests.waiting import let_others_run
 
 
 async def together(broker: Broker, *sends: Drafts, queue: str = "orders") -> list[Sequence[str] | BaseException]:
@@ -134,7 +135,7 @@ async def test_a_sender_that_is_cancelled_leaves_its_neighbours_alone() -> None:
         async with asyncio.TaskGroup() as tasks:
             first = tasks.create_task(broker.send(b"a"))
             second = tasks.create_task(broker.send(b"b"))
-            await asyncio.sleep(0)
+            await let_others_run()
             first.cancel()
         assert first.cancelled()
         assert len(second.result()) == 1
@@ -146,8 +147,7 @@ async def test_those_who_wait_when_the_broker_fails_are_not_left_waiting() -> No
     async def fail() -> None:
         async with open_broker(has_queue=True) as broker:
             waiting.extend(asyncio.create_task(broker.send(b"a")) for _ in range(3))  # noqa: TID251 - awaited below.
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await let_others_run(3)
             raise KeyError("a mistake somewhere in the broker")
 
     with pytest.raises(ExceptionGroup):

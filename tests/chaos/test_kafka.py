@@ -66,5 +66,5 @@ def test_only_the_last_record_of_each_key_is_left_after_cleaning(tmp_path: Path)
             count = len(seen)
             if count < 600:
                 break
-            time.sleep(1)
+            time.sleep(1)  # Real time: until the topic is compacted.
         assert count < 600

@@ -81,7 +81,7 @@ def _wait_while_they_ship(dsn: str, confirmed: set[int]) -> None:
             before, until = len(found), time.monotonic() + 60
         if time.monotonic() > until:
             return
-        time.sleep(0.5)
+        time.sleep(0.5)  # Real time: between two looks.
 
 
 async def _send(dsn: str, over: asyncio.Event, confirmed: set[int]) -> None:
@@ -92,7 +92,7 @@ async def _send(dsn: str, over: asyncio.Event, confirmed: set[int]) -> None:
             await client.queue(QUEUE).send_many([b"%d" % number for number in part])
             confirmed.update(part)
             # Slow enough that workers keep up.
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # Real time: a rate.
 
 
 @pytest.mark.parametrize("version", [None, 18])
@@ -111,7 +111,7 @@ def test_no_kill_loses_a_message_or_doubles_an_effect(version: int | None) -> No
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(_send(dsn, over, confirmed))
                     for round_number in range(ROUNDS):
-                        await asyncio.sleep(1)
+                        await asyncio.sleep(1)  # Real time: between two kills.
                         await asyncio.to_thread(crew.replace, round_number % 4)
                         if round_number % 2:
                             await asyncio.to_thread(server.kill)

@@ -19,6 +19,7 @@ from penstock.connect import InProcessTransport, Message, Opened
 from penstock.runtime.interface import FolderTaken
 from tests.certificates import make_certificate
 from tests.client.peers import OK, Peer, peer
+from tests.waiting import let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -108,8 +109,7 @@ async def test_a_cancelled_call_in_process_is_finished_by_the_application(tmp_pa
         queue = client.queue("x")
         task = asyncio.ensure_future(queue.send("y"))  # noqa: TID251 - awaited below.
         # Past the lane, and into the application.
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await let_others_run(10)
         task.cancel()
         await asyncio.wait([task])
         message = await queue.receive(wait_s=60)
@@ -120,8 +120,7 @@ async def test_a_long_poll_in_process_does_not_keep_a_client_open() -> None:
     client = penstock.connect("memory:")
     await client.create_queue("x")
     waiting = asyncio.ensure_future(client.queue("x").receive(wait_s=60))  # noqa: TID251 - awaited below.
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await let_others_run(20)
     async with asyncio.timeout(40):
         await client.close()
         await asyncio.wait([waiting])

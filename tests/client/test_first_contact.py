@@ -1,6 +1,5 @@
 """The first minutes with a client: no server yet, and a queue with nothing in it."""
 
-import asyncio
 import logging
 import threading
 
@@ -10,6 +9,7 @@ import penstock
 from penstock.settings import ServerSettings
 from tests.ports import HeldPort
 from tests.server.serving import server
+from tests.waiting import let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -68,4 +68,4 @@ async def test_an_empty_queue_ends_a_loop_that_awaits() -> None:
             async with message:
                 found.append(message.text)
         assert found == ["lamp"]
-        await asyncio.sleep(0)
+        await let_others_run()

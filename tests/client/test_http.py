@@ -11,7 +11,7 @@ from penstock.client.caller import Answer, AnswerTooLarge, NotSent, Unanswered
 from penstock.client.http import BODY_BYTES_MAX, HEADER_BYTES_MAX, Address, HttpTransport
 from tests.client.peers import OK, Peer, peer, polite, transport_to
 from tests.ports import HeldPort
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -232,8 +232,7 @@ async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_ans
 
 async def test_a_large_body_arrives_whole_at_a_slow_reader() -> None:
     async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await let_others_run(100)
         await polite(found, reader, writer)
 
     body = bytes(range(256)) * 80_000
@@ -271,8 +270,7 @@ async def test_there_are_no_more_connections_than_allowed() -> None:
             await found.request(reader)
             busy += 1
             most = max(most, busy)
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await let_others_run(20)
             busy -= 1
             writer.write(OK)
 

@@ -9,6 +9,7 @@ import penstock
 from penstock.client import BadRequest, Batch, Message, StaleReceipt
 from tests.client.proxies import lossy_proxy
 from tests.client.serving import Server
+from tests.waiting import let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -44,7 +45,7 @@ async def test_who_waits_gets_a_message_as_soon_as_it_is_sent(url: str, name: st
         queue = client.queue(name)
         async with asyncio.timeout(50), asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(queue.receive(wait_s=60))
-            await asyncio.sleep(0)
+            await let_others_run()
             await queue.send("now")
         message = waiting.result()
         assert message is not None
@@ -161,7 +162,7 @@ async def test_a_loop_leaves_out_what_it_has_held_for_too_long(url: str, name: s
         await queue.send_many([b"%d" % number for number in range(3)])
         async with aclosing(queue.consume(prefetch=3, visibility_timeout=1.5)) as messages:
             first = await anext(messages)
-            await asyncio.sleep(1.6)
+            await asyncio.sleep(1.6)  # Real time: longer than the lease.
             second = await anext(messages)
         # The others of the lease were not handed out too late. That of all three may have ended before the first was
         # handed out, on a machine that stood still; then it was another one.

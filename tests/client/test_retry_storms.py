@@ -10,6 +10,7 @@ from penstock.client.message import Message
 from penstock.client.worker import Worker
 from penstock.client.worker.consumer import Shutdown
 from tests.client.scripted import ScriptedTransport, problem, raises, scripted
+from tests.waiting import elapse
 
 CROWD = 100
 SECONDS = 120
@@ -36,7 +37,7 @@ async def test_a_hundred_workers_leave_a_server_in_trouble_alone(trouble: object
             transports.append(transport)
             # Not `run`, which asks for signals: there are none in virtual time.
             tasks.create_task(worker._consume(client, halt))
-        await asyncio.sleep(SECONDS)
+        await elapse(SECONDS)
         halt.stop()
         times = sorted(request.at_s for transport in transports for request in transport.requests)
         # Beside the first tries, which come quickly.

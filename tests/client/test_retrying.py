@@ -22,6 +22,7 @@ from penstock.client.delivery import WINDOW
 from penstock.contract.limits import SENDER_SENDS_MAX
 from penstock.wire import frames
 from tests.client.scripted import Request, leased, problem, raises, scripted, sent, settled, settles_all
+from tests.waiting import elapse
 
 LOST = raises(Unanswered("the connection was lost"))
 
@@ -73,7 +74,7 @@ async def test_a_busy_server_is_asked_again_when_it_says() -> None:
 
 async def test_who_waits_for_messages_waits_after_a_pause_for_what_is_left_of_the_time() -> None:
     async def nothing(request: Request) -> Answer:
-        await asyncio.sleep(_wait_s(request))
+        await elapse(_wait_s(request))
         return Answer(204, {}, b"")
 
     async with scripted(problem("unreachable", retry_after_s=3.0), nothing) as (client, transport):
@@ -193,7 +194,7 @@ async def test_no_sequence_is_begun_too_far_above_one_without_an_answer() -> Non
         async with asyncio.TaskGroup() as tasks:
             for _ in range(200):
                 tasks.create_task(queue.send_many([b"x"]))
-            await asyncio.sleep(1)
+            await elapse(1)
             assert highest == WINDOW - 1 < SENDER_SENDS_MAX // 2
             stuck.set()
         assert highest == 199
@@ -240,7 +241,7 @@ async def test_acks_of_one_turn_are_one_request_with_a_bit_for_each() -> None:
 
 async def test_sends_of_one_turn_are_one_request_and_those_after_it_wait_for_it() -> None:
     async def slow(request: Request) -> Answer:
-        await asyncio.sleep(1)
+        await elapse(1)
         return await sent(request)
 
     async with scripted(slow) as (client, transport):
@@ -249,7 +250,7 @@ async def test_sends_of_one_turn_are_one_request_and_those_after_it_wait_for_it(
             for turn in range(5):
                 for _ in range(10):
                     tasks.create_task(queue.send(b"%d" % turn))
-                await asyncio.sleep(0.1)
+                await elapse(0.1)
         sizes = [len(frames.decode_send(request.body).bodies) for request in transport.requests]
         assert sizes == [10, 40]
 
@@ -282,7 +283,7 @@ async def test_a_cancelled_close_abandons_what_is_on_its_way() -> None:
     async with scripted(problem("journal_busy")) as (client, transport):
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(_fails(client.queue("q").send(b"x"), ClientClosed))
-            await asyncio.sleep(1)
+            await elapse(1)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(3):
                     await client.close()

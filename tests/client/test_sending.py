@@ -11,6 +11,7 @@ import penstock
 from penstock.client import BadRequest, Draft, QueueFull, QueueNotFound, TooLarge
 from penstock.client.batching import MESSAGE_BYTES
 from penstock.client.queue import Queue
+from tests.waiting import let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -284,7 +285,7 @@ async def test_a_cancelled_call_takes_its_message_back_if_it_has_not_left(url: s
         await client.create_queue(name)
         queue = client.queue(name)
         tasks = [asyncio.ensure_future(queue.send(b"%d" % number)) for number in range(10)]  # noqa: TID251
-        await asyncio.sleep(0)
+        await let_others_run()
         for task in tasks[::2]:
             task.cancel()
         await asyncio.wait(tasks)
@@ -300,7 +301,7 @@ async def test_a_closed_client_has_sent_what_it_was_given_and_takes_nothing_more
     await client.create_queue(name)
     queue = client.queue(name)
     tasks = [asyncio.ensure_future(queue.send(b"x")) for _ in range(10)]  # noqa: TID251
-    await asyncio.sleep(0)
+    await let_others_run()
     await client.close()
     assert len(set(await asyncio.gather(*tasks))) == 10
     with pytest.raises(penstock.PenstockError, match="closed"):

@@ -14,6 +14,7 @@ from aiokafka.errors import CommitFailedError, ConsumerStoppedError
 from penstock.client import PenstockError
 from penstock.client.topics.consumer import COMMIT_S, Loop, RetryPolicy
 from penstock.client.topics.record import ERROR_HEADER, OFFSET_HEADER, Record, body_of, dead_letter_headers
+from tests.waiting import elapse
 
 PATIENCE = RetryPolicy(attempts=3, rest_s=1.0, rest_s_max=1.5)
 
@@ -108,7 +109,7 @@ async def test_what_was_processed_is_committed_within_a_second() -> None:
     loop, source, _ = loop_over(rows(0, range(10)))
     for _ in range(10):
         await next_of(loop)
-        await asyncio.sleep(COMMIT_S / 4)
+        await elapse(COMMIT_S / 4)
     assert source.commits == [{"p0": 4}, {"p0": 8}]
 
 
@@ -192,7 +193,7 @@ async def test_a_record_that_went_away_while_it_rested_is_not_tried_again() -> N
         raise ValueError("no")
     async with asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(next_of(loop))
-        await asyncio.sleep(PATIENCE.rest_s / 2)
+        await elapse(PATIENCE.rest_s / 2)
         await loop.on_partitions_revoked({"p0"})
     assert (asked.result().partition, asked.result().offset) == (1, 7)
     assert buried.records == []
@@ -211,7 +212,7 @@ async def test_whoever_waits_for_a_record_is_told_when_the_loop_is_closed() -> N
     loop, _, _ = loop_over()
     async with asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(loop.next())
-        await asyncio.sleep(COMMIT_S / 2)
+        await elapse(COMMIT_S / 2)
         await loop.aclose()
     assert asked.result() is None
     assert await loop.next() is None

@@ -34,6 +34,7 @@ from tests.postgres.schemas import empty_schema, until_alone
 from tests.simulation.clock import SimClock, SimDice
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
+from tests.waiting import elapse, let_others_run
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class SimulatedDisk:
         return self._machine.clock.now_ms()
 
     async def advance(self, count_ms: int) -> None:
-        await asyncio.sleep(count_ms / 1_000)
+        await elapse(count_ms / 1_000)
 
     async def reopen(self) -> None:
         await self.store.close()
@@ -114,7 +115,7 @@ class RealDisk:
 
     async def advance(self, count_ms: int) -> None:
         self._clock.advance_ms(count_ms)
-        await asyncio.sleep(0)
+        await let_others_run()
 
     async def reopen(self) -> None:
         await self.store.close()
@@ -155,7 +156,7 @@ class InMemory:
 
     async def advance(self, count_ms: int) -> None:
         self._clock.advance_ms(count_ms)
-        await asyncio.sleep(0)
+        await let_others_run()
 
     async def reopen(self) -> None:
         await self.store.close()
@@ -189,7 +190,7 @@ class InPostgres:
 
     async def advance(self, count_ms: int) -> None:
         self._clock.advance_ms(count_ms)
-        await asyncio.sleep(0)
+        await let_others_run()
 
     async def reopen(self) -> None:
         await self.store.close()
@@ -302,8 +303,7 @@ async def begin(tasks: asyncio.TaskGroup, verb: Coroutine[Any, Any, T]) -> async
     """Begin a verb and return while it waits for its disk."""
     task = tasks.create_task(verb)
     # The first turn may be taken before the task's, where tasks are shuffled.
-    for _ in range(2):
-        await asyncio.sleep(0)
+    await let_others_run(2)
     return task
 
 

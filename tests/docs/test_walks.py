@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 
 import penstock
+from penstock.wire.operators import HistoryRow
+from tests.waiting import eventually
 
 ROOT = Path(penstock.__file__).parent
 TEXT = (ROOT.parent.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -48,6 +50,10 @@ def test_every_module_of_a_walk_is_called_on_that_walk() -> None:
         async with penstock.connect("memory:") as client:
             await client.create_queue("orders")
             queue = client.queue("orders")
+
+            async def rows() -> list[HistoryRow]:
+                return list((await queue.history()).rows)
+
             with called() as seen[WALKS[0]]:
                 await queue.send(b"a teapot")
             with called() as seen[WALKS[1]]:
@@ -56,9 +62,7 @@ def test_every_module_of_a_walk_is_called_on_that_walk() -> None:
             with called() as seen[WALKS[3]]:
                 with called() as seen[WALKS[2]]:
                     await message.ack()
-                async with asyncio.timeout(60):
-                    while not (await queue.history()).rows:  # noqa: ASYNC110 - a reader is not told, and asks again.
-                        await asyncio.sleep(0.02)
+                await eventually(rows)
         seen[WALKS[3]] |= seen[WALKS[2]]
         return seen
 

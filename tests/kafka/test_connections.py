@@ -16,7 +16,7 @@ from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import bind
 from penstock.telemetry import LogEvent
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run
 
 pytestmark = pytest.mark.real_time
 WAIT_S = 60.0
@@ -121,8 +121,7 @@ async def connected(stage: Stage) -> AsyncIterator[Client]:
 
 async def turns() -> None:
     """Let the server, which runs on this loop, read and begin all that it would."""
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await let_others_run(100)
 
 
 async def test_a_request_begins_when_the_one_before_it_is_answered() -> None:
@@ -292,7 +291,7 @@ async def test_what_has_arrived_of_all_requests_together_is_bounded() -> None:
         budget = stage.listener.shared.budget
         async with asyncio.timeout(WAIT_S):
             while budget.shed < 7:
-                await asyncio.sleep(0)
+                await let_others_run()
                 assert budget.held_bytes <= 1_000_000
         # Those that are small get through, and whoever comes later as well.
         async with connected(stage) as another:

@@ -21,6 +21,7 @@ from penstock.metrics.streams import families_of_streams
 from tests.simulation.world import Machine
 from tests.steps import LINES_MAX, counted
 from tests.streams.small import running
+from tests.waiting import let_others_run
 
 T = TypeVar("T")
 TOPICS = 2_000
@@ -33,12 +34,12 @@ async def turns_of(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
     async def count() -> None:
         nonlocal turns
         while True:
-            await asyncio.sleep(0)
+            await let_others_run()
             turns += 1
 
     async with asyncio.TaskGroup() as tasks:
         counting = tasks.create_task(count())
-        await asyncio.sleep(0)
+        await let_others_run()
         done = await work
         counting.cancel()
     return done, turns

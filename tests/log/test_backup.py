@@ -15,6 +15,7 @@ from tests.log.small import FOLDER, ROLLING, append, contents, on, written
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
+from tests.waiting import elapse
 
 
 def copied(machine: Machine) -> Machine:
@@ -50,7 +51,7 @@ def test_a_copy_made_while_the_log_grows_is_the_log_at_some_moment() -> None:
         while log.durable_offset < 40:
             before = log.durable_offset
             copies.append((before, copied(machine), log.end_offset))
-            await asyncio.sleep(0.001)
+            await elapse(0.001)
 
     async def main() -> None:
         log = await DiskLog.open(machine.start(), FOLDER, ROLLING)

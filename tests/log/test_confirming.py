@@ -1,6 +1,5 @@
 """A log that is quiet says of its last commit that it is durable, once."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,6 +11,7 @@ from penstock.log.recovery import LogCorrupted
 from tests.log.small import FIRST, SETTINGS, append, bodies, contents, encode, on, written
 from tests.simulation.disk import PAGE
 from tests.simulation.world import Machine
+from tests.waiting import elapse
 
 MARKER_BYTES = 61
 COMMIT_BYTES = len(encode(b"0")) + MARKER_BYTES
@@ -24,7 +24,7 @@ def confirmed(machine: Machine) -> int:
 
 
 async def rest(log: DiskLog) -> None:
-    await asyncio.sleep(LONG_S)
+    await elapse(LONG_S)
 
 
 async def rest_and_close(log: DiskLog) -> None:
@@ -51,7 +51,7 @@ def test_a_quiet_log_is_written_to_once_and_its_manifest_once() -> None:
     async def send(log: DiskLog) -> None:
         await append(log, b"0")
         before = machine.disk.operations
-        await asyncio.sleep(3_600)
+        await elapse(3_600)
         # A lone marker, which is not synced, and a floor, which is.
         assert machine.disk.operations == before + 1 + 2
 
@@ -64,7 +64,7 @@ def test_commits_that_follow_each_other_are_confirmed_by_one_another() -> None:
     async def send(log: DiskLog) -> None:
         for number in range(20):
             await append(log, str(number % 10).encode())
-            await asyncio.sleep(QUIET_MS * 0.9 / 1000)
+            await elapse(QUIET_MS * 0.9 / 1000)
 
     on(machine, send)
     assert len(machine.disk.read_bytes(FIRST)) == 20 * COMMIT_BYTES

@@ -16,6 +16,7 @@ from penstock.runtime.interface import FolderTaken
 from tests.log.small import FOLDER, ROLLING, SETTINGS, append, bodies, contents, encode, on, written
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
+from tests.waiting import elapse, let_others_run
 
 
 async def opened(machine: Machine, settings: LogSettings = SETTINGS) -> DiskLog:
@@ -58,8 +59,8 @@ async def test_what_arrives_during_a_sync_goes_with_the_next_one(machine: Machin
     first = encode(b"first")
     with log.reserve(len(first)) as space:
         log.append(first, space)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await let_others_run()
+    await let_others_run()
     # The first commit is in a worker's hands now.
     late = encode(b"late")
     with log.reserve(len(late)) as space:
@@ -181,7 +182,7 @@ async def test_segments_roll_by_age(machine: Machine) -> None:
     await append(log, b"a")
     await append(log, b"b")
     assert len(log.segments) == 1
-    await asyncio.sleep(61)
+    await elapse(61)
     await append(log, b"c")
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
@@ -229,7 +230,7 @@ async def test_reads_go_on_while_their_segment_is_dropped(machine: Machine) -> N
     machine.disk.cold = True
     async with asyncio.TaskGroup() as tasks:
         reading = [tasks.create_task(log.read(0, bytes_max=1)) for _ in range(3)]
-        await asyncio.sleep(0)
+        await let_others_run()
         tasks.create_task(log.drop_before(12))
     assert all(record.header(task.result()[0]).base_offset == 0 for task in reading)
 
@@ -244,7 +245,7 @@ async def test_a_read_that_comes_too_late_does_not_bring_a_dropped_segment_back(
     machine.disk.cold = True
     async with asyncio.TaskGroup() as tasks:
         dropping = tasks.create_task(again.drop_before(12))
-        await asyncio.sleep(0)
+        await let_others_run()
         # The drop is on its way to a worker: whoever asks now is told, or still served.
         reading = tasks.create_task(read_or_refusal(again))
     assert dropping.done()
@@ -354,7 +355,7 @@ def test_the_interval_policy_syncs_on_its_own() -> None:
 
     async def write(log: DiskLog) -> None:
         await append(log, b"a")
-        await asyncio.sleep(0.1)
+        await elapse(0.1)
         await append(log, b"b")
 
     on(machine, write, settings)

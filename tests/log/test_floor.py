@@ -1,6 +1,5 @@
 """A log remembers outside its segments how far it was durable: what is missing below that is damage."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,6 +11,7 @@ from penstock.log.segment import segment_name
 from penstock.log.survey import survey
 from tests.log.small import FOLDER, SETTINGS, append, bodies
 from tests.simulation.world import Machine
+from tests.waiting import elapse
 
 SEGMENT = f"{FOLDER}/{segment_name(0)}"
 
@@ -21,7 +21,7 @@ async def reopened(machine: Machine) -> DiskLog:
 
 
 async def wait_for_the_floor() -> None:
-    await asyncio.sleep(3 * SETTINGS.floor_interval_ms / 1_000)
+    await elapse(3 * SETTINGS.floor_interval_ms / 1_000)
 
 
 async def killed(machine: Machine, count: int, *, settings: object = SETTINGS) -> None:

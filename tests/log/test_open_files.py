@@ -20,6 +20,7 @@ from penstock.runtime.open_files import LentFile, OpenFiles
 from tests.log.small import FOLDER, ROLLING, append
 from tests.simulation.disk import SimDisk, SimFile
 from tests.simulation.world import Died, Halted, Machine
+from tests.waiting import let_others_run
 
 MOST = 2
 
@@ -206,7 +207,7 @@ async def test_a_read_under_way_of_a_segment_that_was_dropped_is_refused(machine
     crowd_out(files)
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(refusal(log, 0))
-        await asyncio.sleep(0)
+        await let_others_run()
         machine.disk.remove(f"{FOLDER}/{0:020}.log")
         log._closed, log._start_offset = log._closed[1:], log._closed[0].next_offset
     assert "has just been dropped" in reading.result()

@@ -121,7 +121,7 @@ def archive_until(client: SyncClient, record: Record, url: str, root: Path, is_t
                 assert time.monotonic() < deadline, said.read_text()[-4_000:]
                 traffic.go_on(client, record, messages=20)
                 # The load comes in waves, so that there is something for a next batch.
-                time.sleep(0.5)
+                time.sleep(0.5)  # Real time: a rate.
         finally:
             # Its JVM, too: left alone, that would write on for a moment.
             os.killpg(process.pid, signal.SIGKILL)
@@ -150,7 +150,7 @@ def history_of(url: str, rows: int) -> list[tuple[Any, ...]]:
                 tuple((each[name] or None) if name == "error" else each[name] for name in COLUMNS) for each in found
             ]
         assert time.monotonic() < deadline, f"{len(found)} of {rows} rows"
-        time.sleep(0.2)
+        time.sleep(0.2)  # Real time: another process.
 
 
 class World(NamedTuple):

@@ -93,7 +93,7 @@ async def _lease_all(url: str, number: int, each: int, start: Barrier, acked: An
         while acked.value < total:
             delivery = await store.lease(QUEUE, want=_BATCH, lease_ms=_LEASE_MS)
             if delivery is None:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # Real time: other processes have the rest, or its lease lapses.
                 continue
             leased.extend(bytes(body) for body in delivery.bodies)
             outcomes = await store.ack(QUEUE, delivery.receipts())

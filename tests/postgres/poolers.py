@@ -85,7 +85,7 @@ class Pooler:
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"PgBouncer does not answer:\n{(self.folder / 'log').read_text()}")
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S)  # Real time: another process.
 
     def kill(self) -> None:
         """`kill -9`: whoever is connected through it is so no more, whatever the server was doing for them."""

@@ -21,6 +21,7 @@ from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.judging import Answer, Call, Escalated, Leased, Left, Nothing, Purged, Sent, Settled, Strand
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import let_others_run
 
 # When a call began and ended, in the order of all that happened, and at what time of the clock.
 Took = tuple[int, int, int]
@@ -88,7 +89,7 @@ class Race:
         for _ in range(commands):
             await self.dice.choice(self.verbs())(store)
             # Whoever else can go on goes on.
-            await asyncio.sleep(0)
+            await let_others_run()
 
     def verbs(self) -> Sequence[Callable[[PostgresStore], Coroutine[Any, Any, None]]]:
         verbs = [self.send] * 4 + [self.lease] * 5 + [self.escalate]

@@ -147,7 +147,7 @@ class Server:
                 if _BUSY not in self.log.rpartition("FATAL")[2]:
                     raise NoPostgres(f"PostgreSQL has ended:\n{self.log}")
                 self._spawn()
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S)  # Real time: another process.
 
     def kill(self) -> None:
         """`kill -9` of the postmaster: what was not written is gone, and the others notice by themselves."""

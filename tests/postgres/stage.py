@@ -16,6 +16,7 @@ from tests.conformance.stores import STORIES, Story
 from tests.postgres.maps import opened
 from tests.postgres.schemas import empty_schema, until_alone
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import let_others_run
 
 
 class InTwoDatabases:
@@ -43,7 +44,7 @@ class InTwoDatabases:
 
     async def advance(self, count_ms: int) -> None:
         self._clock.advance_ms(count_ms)
-        await asyncio.sleep(0)
+        await let_others_run()
 
     async def reopen(self) -> None:
         await self.close()

@@ -5,7 +5,6 @@ lease always takes whatever is visible: which of many messages come first, and i
 order, is a promise that other tests look at; here it would let the two drift apart.
 """
 
-import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.rooms import wrong_held, wrong_rooms
 from tests.postgres.schemas import empty_schema
 from tests.simulation.clock import SimClock, SimDice
+from tests.waiting import let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -292,7 +292,7 @@ async def test_the_store_answers_as_the_core_does_whatever_is_asked(seed: int, h
         for _ in range(STEPS):
             await both.step()
             await both.compare()
-            await asyncio.sleep(0)
+            await let_others_run()
         await both.compare_messages()
         assert await wrong_rooms(database) == []
         assert await wrong_held(database) == []

@@ -130,8 +130,7 @@ async def test_who_waits_behind_a_pooler_finds_what_others_sent(pooler: Pooler, 
         for here, elsewhere in ((behind, around), (around, behind)):
             await here.counts("orders")
             woken = asyncio.Event()
-            # Whatever is on its way of what was before.
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # Real time: nothing announces that no older notification is on its way.
             here.watch(lambda queue, woken=woken: woken.set() if queue == "orders" else None)  # type: ignore[misc]
             await elsewhere.send("orders", Drafts(bodies=[b"a"]))
             async with asyncio.timeout(60):
@@ -224,14 +223,15 @@ async def test_what_a_killed_pooler_left_in_doubt_is_found_out(dsn: str) -> None
                         except ConnectionLost:
                             # Nobody answers at all: only then is it unknown, and it is sent again under another number.
                             unknown.append(b"%d/%d" % (number, nth))
-                            await asyncio.sleep(0.02)
+                            await asyncio.sleep(0.02)  # Real time: the pooler is being started.
 
             unknown: list[bytes] = []
             async with asyncio.TaskGroup() as tasks:
                 for number in range(4):
                     tasks.create_task(send(number))
                 for _ in range(3):
-                    await asyncio.sleep(0.15)
+                    more = min(len(confirmed) + 10, 100)
+                    await eventually(lambda more=more: len(confirmed) >= more)  # type: ignore[misc]
                     await asyncio.to_thread(pooler.kill)
                     await asyncio.to_thread(pooler.start)
             found: list[bytes] = []

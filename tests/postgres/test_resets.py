@@ -18,6 +18,7 @@ from penstock.runtime.system import SystemClock, SystemDice
 from penstock.store.postgres.database import PostgresSettings
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import shared_server
+from tests.waiting import let_others_run
 
 ROUNDS = 40
 
@@ -39,8 +40,7 @@ async def _end_unread(pid: int, call: Coroutine[Any, Any, object]) -> None:
     os.kill(pid, signal.SIGSTOP)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(call)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await let_others_run(3)
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGCONT)
 

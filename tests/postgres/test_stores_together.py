@@ -19,7 +19,7 @@ from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema, until_alone
 from tests.postgres.waiting import until_waited_for
 from tests.simulation.clock import SimClock, SimDice
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run
 
 pytestmark = pytest.mark.real_time
 
@@ -88,7 +88,7 @@ async def test_messages_are_leased_to_one_worker_of_any_store_and_none_is_lost()
             while acked.total() < len(sent):
                 delivery = await store.lease("orders", want=7)
                 if delivery is None:
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.005)  # Real time: the other workers have the rest, or its lease lapses.
                     continue
                 outcomes = await store.ack("orders", delivery.receipts())
                 assert outcomes == [Outcome.DONE] * len(delivery)
@@ -117,13 +117,13 @@ class Line:
         while sum(map(len, self.found.values())) < 60:
             delivery = await store.lease("line", want=2)
             if delivery is None:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # Real time: the other workers have the first of each group.
                 continue
             assert delivery.groups is not None
             groups = set(delivery.groups)
             assert not groups & self.busy
             self.busy |= groups
-            await asyncio.sleep(0)
+            await let_others_run()
             for group, body in zip(delivery.groups, delivery.bodies, strict=True):
                 self.found[group].append(int(bytes(body)))
             self.busy -= groups
@@ -256,7 +256,7 @@ async def test_a_store_elsewhere_is_woken_by_a_send() -> None:
         await first.create("orders", QueueSettings())
         woken = asyncio.Event()
         second.watch(lambda queue: woken.set() if queue == "orders" else None)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Real time: nothing announces that no older notification is on its way.
         woken.clear()
         await first.send("orders", Drafts(bodies=[b"a"]))
         async with asyncio.timeout(60):

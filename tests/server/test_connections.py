@@ -15,6 +15,7 @@ from penstock.listening.http_exchange import CLIENT_GONE, DEPARTURE
 from penstock.telemetry import REST_FAILED
 from tests.last_words import end_speech
 from tests.server.serving import Client, HeldLoop, Running, hasty, listener
+from tests.waiting import let_others_run, until_cancelled
 
 LARGE = 8 * MIB
 HELLO = b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -30,8 +31,10 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     if path == "/chunks":
         await _send_chunks(scope, send)
         return
-    if path.startswith("/sleep/"):
-        await asyncio.sleep(float(path.removeprefix("/sleep/")))
+    if path == "/slow":
+        await let_others_run(50)
+    if path == "/endless":
+        await until_cancelled()
     body = await _read(receive) if path == "/echo" else bytes(LARGE) if path == "/large" else b"hello"
     status = 413 if path == "/refuse" else 200
     headers.append((b"content-length", b"%d" % len(body)))
@@ -283,7 +286,7 @@ def unread(running: Running) -> int:
 
 def test_pipelined_requests_are_answered_in_their_order() -> None:
     with listener(application) as running, running.client() as client:
-        paths = ["/sleep/0.05", "/hello", "/echo", "/sleep/0.01", "/hello"]
+        paths = ["/slow", "/hello", "/echo", "/slow", "/hello"]
         client.send(b"".join(b"GET %b HTTP/1.1\r\n\r\n" % path.encode() for path in paths))
         assert [client.answer().headers["x-path"] for _ in paths] == paths
         assert client.ask("GET", "/hello").status == 200
@@ -291,7 +294,7 @@ def test_pipelined_requests_are_answered_in_their_order() -> None:
 
 def test_a_client_that_pipelines_without_end_is_answered_so_far_and_closed() -> None:
     with listener(application, hasty(pipelined_max=5)) as running, running.client() as client:
-        client.send(b"GET /sleep/0.05 HTTP/1.1\r\n\r\n" + HELLO * 1_000)
+        client.send(b"GET /slow HTTP/1.1\r\n\r\n" + HELLO * 1_000)
         answers = [client.answer() for _ in range(6)]
         assert all(answer.status == 200 for answer in answers)
         assert answers[-1].headers["connection"] == "close"
@@ -315,8 +318,8 @@ def test_a_body_behind_another_request_has_its_time_when_that_is_answered() -> N
 
 def test_what_is_no_request_is_refused_after_those_before_it() -> None:
     with listener(application) as running, running.client() as client:
-        client.send(b"GET /sleep/0.05 HTTP/1.1\r\n\r\nno request at all\r\n\r\n")
-        assert client.answer().headers["x-path"] == "/sleep/0.05"
+        client.send(b"GET /slow HTTP/1.1\r\n\r\nno request at all\r\n\r\n")
+        assert client.answer().headers["x-path"] == "/slow"
         with pytest.raises(ConnectionError):
             client.answer()
 

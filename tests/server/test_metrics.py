@@ -23,6 +23,7 @@ from penstock.settings import ServerSettings
 from penstock.store.interface import Release
 from penstock.telemetry import KAFKA_METRICS, METRICS, STREAM_METRICS
 from tests.server.serving import server
+from tests.waiting import let_others_run
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -156,7 +157,7 @@ async def test_others_have_their_turn_while_many_queues_are_written_out() -> Non
         async def watch() -> None:
             while True:
                 before = time.perf_counter()
-                await asyncio.sleep(0)
+                await let_others_run()
                 stalls.append(time.perf_counter() - before)
 
         async with asyncio.TaskGroup() as tasks:

@@ -71,7 +71,7 @@ def test_a_running_request_is_finished() -> None:
 
 def test_a_request_that_does_not_end_is_cut_off_when_time_is_up() -> None:
     with listener(application) as running, running.client() as client:
-        client.send(b"GET /sleep/600 HTTP/1.1\r\n\r\n")
+        client.send(b"GET /endless HTTP/1.1\r\n\r\n")
         _wait_for_work(running)
         assert drain(running, timeout_s=0.3) == 1
         assert client.is_closed()
@@ -79,7 +79,7 @@ def test_a_request_that_does_not_end_is_cut_off_when_time_is_up() -> None:
 
 def test_whoever_is_told_twice_hurries() -> None:
     with listener(application) as running, running.client() as client:
-        client.send(b"GET /sleep/600 HTTP/1.1\r\n\r\n")
+        client.send(b"GET /endless HTTP/1.1\r\n\r\n")
         _wait_for_work(running)
         assert drain(running, timeout_s=600, hurry_after_s=0.3) == 1
         assert client.is_closed()

@@ -33,6 +33,7 @@ from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.interface import Runtime
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
+from tests.waiting import elapse
 
 FOLDER = "life"
 PROCESSES = 6
@@ -142,7 +143,7 @@ class Life:
 
     async def rest(self, _log: DiskLog) -> None:
         # Until the log has confirmed its last commit by a lone marker.
-        await asyncio.sleep(3 * QUIET_MS / 1000)
+        await elapse(3 * QUIET_MS / 1000)
 
     async def drop(self, log: DiskLog) -> None:
         offset = self.dice.randint(log.start_offset, log.durable_offset)

@@ -48,6 +48,7 @@ from tests.simulation.loop import Unhandled, simulate
 from tests.simulation.store_books import Books, Held, Send
 from tests.simulation.store_history import check_totals, judge, read_rows
 from tests.simulation.world import Died, Machine
+from tests.waiting import elapse
 
 FOLDER = "store"
 PROCESSES = 7
@@ -200,7 +201,7 @@ class Life:
             try:
                 return await call()
             except LogBusy:
-                await asyncio.sleep(0.005)
+                await elapse(0.005)
 
     # The end.
 
@@ -280,7 +281,7 @@ class Client:
             (verb,) = self._dice.choices(verbs, weights=weights)
             self._life.now()
             await verb(store)
-            await asyncio.sleep(self._dice.choice([0, 0, 0, 0.001, 0.02, 0.2]))
+            await elapse(self._dice.choice([0, 0, 0, 0.001, 0.02, 0.2]))
 
     async def send(self, store: EmbeddedStore) -> None:
         queue = self._dice.choice([*QUEUES, "plain.dead"])

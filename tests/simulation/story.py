@@ -13,6 +13,7 @@ from penstock.runtime.interface import Runtime
 from tests.simulation.loop import simulate
 from tests.simulation.network import SimNetwork, Unreachable
 from tests.simulation.world import Died, Machine
+from tests.waiting import elapse
 
 NODES = (1, 2, 3)
 
@@ -41,7 +42,7 @@ class _Story:
 
     async def _trouble(self) -> None:
         for _ in range(20):
-            await asyncio.sleep(self.dice.random())
+            await elapse(self.dice.random())
             node = self.dice.choice(NODES)
             machine = self.machines[node]
             self._say(f"{node} is struck")
@@ -58,7 +59,7 @@ class _Story:
                 await machine.run(self._vote(node, machine.start()))
             except Died as death:
                 self._say(f"{node} died: {death}")
-            await asyncio.sleep(0.1)
+            await elapse(0.1)
 
     async def _vote(self, node: int, runtime: Runtime) -> None:
         file = runtime.disk.open("votes")
@@ -74,7 +75,7 @@ class _Story:
 
         self.network.join(node, answer)
         while True:
-            await asyncio.sleep(runtime.dice.roll() / 10)
+            await elapse(runtime.dice.roll() / 10)
             other = node % 3 + 1
             try:
                 size = await self.network.call(node, other, runtime.dice.token(), timeout_ms=50)

@@ -9,6 +9,7 @@ from penstock.log.group_commit import QUIET_MS
 from tests.log.small import ROLLING, append, bodies, on
 from tests.simulation import log_crashes, log_life
 from tests.simulation.world import Died, Machine
+from tests.waiting import elapse
 
 
 async def short_life(log: DiskLog, acknowledged: list[bytes]) -> None:
@@ -23,7 +24,7 @@ async def short_life(log: DiskLog, acknowledged: list[bytes]) -> None:
             tasks.create_task(send(b"together %d" % number))
     for number in range(4):
         await send(b"alone %d" % number)
-    await asyncio.sleep(3 * QUIET_MS / 1000)
+    await elapse(3 * QUIET_MS / 1000)
     for number in range(3):
         await send(b"later %d" % number)
     await log.close()

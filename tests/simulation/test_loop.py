@@ -11,12 +11,13 @@ import pytest
 
 from tests.simulation.clock import EPOCH_MS, SimClock, SimDice
 from tests.simulation.loop import Deadlock, Leaked, NotSimulated, Runaway, SimLoop, Unhandled, simulate
+from tests.waiting import elapse, let_others_run
 
 
 async def test_a_day_of_virtual_time_passes_at_once() -> None:
     loop, clock = asyncio.get_running_loop(), SimClock()
     began_s = time.monotonic()
-    await asyncio.sleep(24 * 3600)
+    await elapse(24 * 3600)
     assert loop.time() == 24 * 3600
     assert clock.now_ms() == EPOCH_MS + 24 * 3600 * 1_000
     assert time.monotonic() - began_s < 600
@@ -25,7 +26,7 @@ async def test_a_day_of_virtual_time_passes_at_once() -> None:
 async def test_a_sleep_takes_exactly_as_long_as_asked() -> None:
     clock = SimClock()
     for count in range(1, 1_000):
-        await asyncio.sleep(0.007)
+        await elapse(0.007)
         assert clock.now_ms() == EPOCH_MS + 7 * count
 
 
@@ -33,7 +34,7 @@ async def test_timers_come_due_in_the_order_of_their_times() -> None:
     seen: list[int] = []
     for delay in (3, 1, 2):
         asyncio.get_running_loop().call_later(delay, seen.append, delay)
-    await asyncio.sleep(4)
+    await elapse(4)
     assert seen == [1, 2, 3]
 
 
@@ -41,7 +42,7 @@ def test_a_clock_goes_on_from_one_loop_to_the_next_and_never_back() -> None:
     clock = SimClock()
 
     async def pass_a_second() -> int:
-        await asyncio.sleep(1)
+        await elapse(1)
         return clock.now_ms()
 
     assert simulate(pass_a_second) == EPOCH_MS + 1_000
@@ -65,7 +66,7 @@ def test_a_deadlock_is_seen_at_once_and_names_who_is_stuck() -> None:
 def test_an_error_in_a_callback_fails_the_run() -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_soon(lambda: 1 // 0)
-        await asyncio.sleep(1)
+        await elapse(1)
 
     with pytest.raises(Unhandled, match="ZeroDivisionError"):
         simulate(main)
@@ -79,7 +80,7 @@ def test_an_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
         task = asyncio.get_running_loop().create_task(fail())
         # A cycle keeps the task alive, so that its end is not noticed by itself.
         task.add_done_callback(lambda _: task)
-        await asyncio.sleep(1)
+        await elapse(1)
 
     with pytest.raises(Unhandled, match="unheard"):
         simulate(main)
@@ -87,7 +88,7 @@ def test_an_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
 
 def test_a_task_left_behind_fails_the_run() -> None:
     async def main() -> None:
-        asyncio.get_running_loop().create_task(asyncio.sleep(3_600), name="the forgotten one")
+        asyncio.get_running_loop().create_task(elapse(3_600), name="the forgotten one")
 
     with pytest.raises(Leaked, match="the forgotten one"):
         simulate(main)
@@ -96,7 +97,7 @@ def test_a_task_left_behind_fails_the_run() -> None:
 def test_a_run_that_never_ends_is_stopped() -> None:
     async def repeat(delay_s: float) -> None:
         for _ in range(1_000_000):
-            await asyncio.sleep(delay_s)
+            await elapse(delay_s)
 
     for loop, delay_s in ((SimLoop(turns_max=1_000), 0), (SimLoop(time_s_max=86_400), 3_600)):
         with pytest.raises(Runaway):
@@ -130,7 +131,7 @@ def _order_of_ten_tasks(seed: int) -> list[int]:
         seen: list[int] = []
 
         async def see(number: int) -> None:
-            await asyncio.sleep(0)
+            await let_others_run()
             seen.append(number)
 
         async with asyncio.TaskGroup() as group:
@@ -153,7 +154,7 @@ async def test_plain_callbacks_run_in_the_order_they_were_asked_for(seed: int) -
     for number in range(20):
         asyncio.get_running_loop().call_soon(seen.append, number)
         asyncio.get_running_loop().call_soon_threadsafe(seen.append, number)
-    await asyncio.sleep(0)
+    await let_others_run()
     assert seen == sorted(seen)
     assert len(seen) == 40
 

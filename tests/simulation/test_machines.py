@@ -11,6 +11,7 @@ from tests.simulation.disk import SimDisk
 from tests.simulation.loop import Unhandled, simulate
 from tests.simulation.workers import SimWorkers
 from tests.simulation.world import Died, Halted, Machine, PowerCut, sim_runtime
+from tests.waiting import elapse
 
 
 async def _append(runtime: Runtime, data: bytes) -> int:
@@ -31,7 +32,7 @@ async def test_work_runs_in_the_order_it_was_submitted_and_takes_time(seed: int)
     for number in range(10):
         workers.submit(lambda i=number: seen.append(f"work {i}"), lambda i=number: seen.append(f"done {i}"))  # type: ignore[misc]
     assert not seen
-    await asyncio.sleep(1)
+    await elapse(1)
     for kind in ("work", "done"):
         assert [line for line in seen if line.startswith(kind)] == [f"{kind} {number}" for number in range(10)]
     assert all(seen.index(f"work {number}") < seen.index(f"done {number}") for number in range(10))
@@ -48,9 +49,9 @@ async def test_workers_whose_job_ends_the_machine_run_nothing_more(error: BaseEx
 
     workers.submit(die, lambda: seen.append("done"))
     workers.submit(lambda: seen.append("work"), lambda: seen.append("done"))
-    await asyncio.sleep(1)
+    await elapse(1)
     workers.submit(lambda: seen.append("work"), lambda: seen.append("done"))
-    await asyncio.sleep(1)
+    await elapse(1)
     assert deaths == [error]
     assert not seen
 
@@ -58,7 +59,7 @@ async def test_workers_whose_job_ends_the_machine_run_nothing_more(error: BaseEx
 def test_a_mistake_in_a_job_fails_the_run() -> None:
     async def main(machine: Machine) -> None:
         machine.start().workers.submit(lambda: dict[int, None]()[0], lambda: None)
-        await asyncio.sleep(1)
+        await elapse(1)
 
     with pytest.raises(Unhandled, match="KeyError"):
         simulate(main(Machine()))
@@ -79,7 +80,7 @@ async def test_a_machine_that_loses_power_loses_its_tasks_and_their_children(mac
 
     async def resist() -> None:
         try:
-            await asyncio.sleep(3_600)
+            await elapse(3_600)
         finally:
             # The cleanup of a dead process waits for what never comes.
             await asyncio.Event().wait()
@@ -116,7 +117,7 @@ async def test_a_machine_dies_of_a_crash_in_any_operation(machine: Machine) -> N
 async def test_a_machine_that_halts_itself_is_dead(machine: Machine) -> None:
     async def fail(runtime: Runtime) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(asyncio.sleep(3_600))
+            group.create_task(elapse(3_600))
             runtime.halt("the disk is broken")
 
     deaths: list[int] = []

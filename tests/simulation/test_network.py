@@ -9,6 +9,7 @@ from penstock.runtime.interface import Runtime
 from tests.simulation.loop import Unhandled, simulate
 from tests.simulation.network import SimNetwork, Unreachable
 from tests.simulation.world import Machine, PowerCut
+from tests.waiting import elapse, let_others_run
 
 
 @dataclass
@@ -72,7 +73,7 @@ async def test_what_was_under_way_to_a_node_that_left_is_gone() -> None:
     network, listeners = _network(1, 2)
     async with asyncio.TaskGroup() as group:
         answer = group.create_task(_is_heard(network, 1, 2))
-        await asyncio.sleep(0)
+        await let_others_run()
         network.leave(2)
         network.join(2, listeners[2])
     assert not answer.result()
@@ -84,7 +85,7 @@ async def test_what_was_under_way_from_a_node_that_left_is_gone() -> None:
     network, listeners = _network(1, 2)
     async with asyncio.TaskGroup() as group:
         group.create_task(_is_heard(network, 1, 2))
-        await asyncio.sleep(0)
+        await let_others_run()
         network.leave(1)
     assert not listeners[2].heard
 
@@ -157,7 +158,7 @@ async def test_an_answer_still_being_given_may_outlast_the_run(machine: Machine)
 
     async def answer(sender: int, request: object) -> object:
         async with asyncio.TaskGroup() as group:
-            group.create_task(asyncio.sleep(3_600))
+            group.create_task(elapse(3_600))
         return request
 
     async def serve(runtime: Runtime) -> None:

@@ -2,7 +2,7 @@
 
 async with open_sqs() as sqs:
     url = (await sqs("CreateQueue", QueueName="orders"))["QueueUrl"]
-    await asyncio.sleep(300)
+    await elapse(300)
 """
 
 from collections.abc import AsyncIterator

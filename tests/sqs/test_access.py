@@ -21,6 +21,7 @@ from tests.sqs.conftest import REGION, bodies, client_of, received
 from tests.sqs.in_process import open_sqs
 from tests.sqs.older import older_client
 from tests.sqs.test_queues import refusal
+from tests.waiting import elapse
 
 OURS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 NOW_MS = 1_440_938_160_000
@@ -224,7 +225,7 @@ async def test_a_long_poll_ends_when_an_open_server_gets_its_first_key() -> None
         url = await sqs.make()
         async with asyncio.TaskGroup() as tasks:
             poll = tasks.create_task(sqs.refused("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
-            await asyncio.sleep(1)
+            await elapse(1)
             assert sqs.queues.waiting.count == 1
             access.replace(())
             before_ms = sqs.queues.now_ms()

@@ -1,6 +1,5 @@
 """Where we differ from AWS, and say so: each difference on the reference page that no other test shows."""
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.sqs.conftest import ACCOUNT, arn_of, attributes_of, bodies, client_of
 from tests.sqs.in_process import open_sqs
 from tests.sqs.test_dead_letters import buried, policy
 from tests.sqs.test_queues import refusal
+from tests.waiting import elapse
 
 
 def test_a_policy_is_kept_and_not_enforced(sqs: Any, queue: str) -> None:
@@ -124,7 +124,7 @@ async def test_attributes_are_in_force_at_once_and_changes_of_others_within_a_se
         await sqs("SetQueueAttributes", QueueUrl=url, Attributes={"MaximumMessageSize": "1024"})
         assert await sqs.refused("SendMessage", QueueUrl=url, MessageBody="x" * 1_025) == "InvalidParameterValue"
         await sqs.queues.change("orders", lambda settings: replace(settings, body_bytes_max=2_000))
-        await asyncio.sleep(1)
+        await elapse(1)
         await sqs("SendMessage", QueueUrl=url, MessageBody="x" * 1_025)
 
 
@@ -145,7 +145,7 @@ async def test_only_a_change_through_sqs_is_dated() -> None:
             return int((await sqs("GetQueueAttributes", **asked))["Attributes"]["LastModifiedTimestamp"])
 
         made_at = await modified()
-        await asyncio.sleep(5)
+        await elapse(5)
         await sqs.queues.change("orders", lambda settings: settings)
         assert await modified() == made_at
         await sqs("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "1"})
@@ -159,7 +159,7 @@ async def test_a_queue_without_a_policy_buries_nothing() -> None:
         seen = 0
         while seen < 30:
             seen += len(await sqs.receive(url))
-            await asyncio.sleep(1)
+            await elapse(1)
         (message,) = await sqs.receive(url)
         assert int(message["Attributes"]["ApproximateReceiveCount"]) == seen + 1
         asked = {"QueueUrl": url, "AttributeNames": ["RedrivePolicy"]}
@@ -185,11 +185,11 @@ async def test_the_retention_of_a_dead_letter_starts_anew() -> None:
             "orders", RedrivePolicy=policy(grave, 1), VisibilityTimeout="0", MessageRetentionPeriod="60"
         )
         await sqs("SendMessage", QueueUrl=url, MessageBody="a")
-        await asyncio.sleep(50)
+        await elapse(50)
         while (await sqs.queues.placement.of("grave").counts("grave")).live < 1:
             await sqs.receive(url)
-        await asyncio.sleep(50)
+        await elapse(50)
         (dead,) = await sqs.receive(grave, VisibilityTimeout=0)
         assert int(dead["Attributes"]["SentTimestamp"]) < sqs.queues.now_ms() - 90_000
-        await asyncio.sleep(15)
+        await elapse(15)
         assert await sqs.receive(grave) == []

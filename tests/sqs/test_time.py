@@ -7,6 +7,7 @@ import pytest
 from penstock.api.sqs import receive
 from tests.api.asgi import Connection
 from tests.sqs.in_process import Failed, Sqs, open_sqs
+from tests.waiting import elapse
 
 
 def of(messages: list[dict[str, str]]) -> list[str]:
@@ -23,16 +24,16 @@ async def test_a_received_message_is_hidden_for_its_visibility_timeout() -> None
         url = await sqs.make(VisibilityTimeout="10")
         await send(sqs, url, "a")
         assert of(await sqs.receive(url)) == ["a"]
-        await asyncio.sleep(9)
+        await elapse(9)
         assert await sqs.receive(url) == []
-        await asyncio.sleep(2)
+        await elapse(2)
         (again,) = await sqs.receive(url, VisibilityTimeout=100)
         assert again["Attributes"]["ApproximateReceiveCount"] == "2"
-        await asyncio.sleep(99)
+        await elapse(99)
         assert await sqs.receive(url) == []
-        await asyncio.sleep(2)
+        await elapse(2)
         assert of(await sqs.receive(url, VisibilityTimeout=0)) == ["a"]
-        await asyncio.sleep(0.01)
+        await elapse(0.01)
         assert of(await sqs.receive(url)) == ["a"]
 
 
@@ -42,11 +43,11 @@ async def test_visibility_is_changed_from_now_on_up_to_twelve_hours_in_all() -> 
         await send(sqs, url, "a")
         (message,) = await sqs.receive(url)
         change = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
-        await asyncio.sleep(5)
+        await elapse(5)
         await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=43_195)
         with pytest.raises(Failed, match="Total VisibilityTimeout for the message is beyond the limit"):
             await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=43_200)
-        await asyncio.sleep(43_000)
+        await elapse(43_000)
         assert await sqs.receive(url) == []
         await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=0)
         assert of(await sqs.receive(url)) == ["a"]
@@ -57,13 +58,13 @@ async def test_a_handle_of_a_standard_queue_deletes_until_the_message_is_receive
         url = await sqs.make(VisibilityTimeout="1")
         await send(sqs, url, "a", "b")
         first, second = await sqs.receive(url)
-        await asyncio.sleep(2)
+        await elapse(2)
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])
         again = await sqs.receive(url)
         assert of(again) == ["b"]
         # No error, and no effect: the message has gone to another.
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=second["ReceiptHandle"])
-        await asyncio.sleep(2)
+        await elapse(2)
         assert of(await sqs.receive(url)) == ["b"]
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=again[0]["ReceiptHandle"])
 
@@ -73,7 +74,7 @@ async def test_a_handle_of_a_fifo_queue_has_expired_with_its_visibility() -> Non
         url = await sqs.make("orders.fifo", FifoQueue="true", VisibilityTimeout="1", ContentBasedDeduplication="true")
         await send(sqs, url, "a", MessageGroupId="g")
         (message,) = await sqs.receive(url)
-        await asyncio.sleep(2)
+        await elapse(2)
         with pytest.raises(Failed, match="The receipt handle has expired") as found:
             await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         assert (found.value.code, found.value.status) == ("InvalidParameterValue", 400)
@@ -91,20 +92,20 @@ async def test_a_message_whose_visibility_timeout_has_passed_is_hidden_again_unt
         await send(sqs, url, "a", "b", **group)
         first, _ = await sqs.receive(url)
         change = {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]}
-        await asyncio.sleep(2)
+        await elapse(2)
         await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=60)
         assert of(await sqs.receive(url, VisibilityTimeout=0)) == ([] if kind else ["b"])
-        await asyncio.sleep(50)
+        await elapse(50)
         # It is held by the same handle, and may be held longer, or deleted.
         await sqs("ChangeMessageVisibility", **change, VisibilityTimeout=60)
-        await asyncio.sleep(50)
+        await elapse(50)
         assert of(await sqs.receive(url, VisibilityTimeout=0)) == ([] if kind else ["b"])
         await sqs("DeleteMessage", **change)
         assert of(await sqs.receive(url)) == ["b"]
-        await asyncio.sleep(2)
+        await elapse(2)
         # Zero, when it is visible already, is no error either.
         (message,) = await sqs.receive(url)
-        await asyncio.sleep(2)
+        await elapse(2)
         await sqs("ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
         assert of(await sqs.receive(url)) == ["b"]
 
@@ -120,10 +121,10 @@ async def test_an_older_handle_changes_the_visibility_of_its_message() -> None:
         (third,) = await sqs.receive(url, VisibilityTimeout=3)
         assert third["MessageId"] == second["MessageId"]
         await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=60)
-        await asyncio.sleep(10)
+        await elapse(10)
         assert await sqs.receive(url) == []
         # Its time passes, nobody receives it, and still the oldest handle is good for that.
-        await asyncio.sleep(60)
+        await elapse(60)
         await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=60)
         assert await sqs.receive(url) == []
         # The newest handle deletes.
@@ -153,9 +154,9 @@ async def test_delays_are_the_queues_or_the_messages_own() -> None:
         await send(sqs, url, "none", DelaySeconds=0)
         await send(sqs, url, "own", DelaySeconds=60)
         assert of(await sqs.receive(url)) == ["none"]
-        await asyncio.sleep(6)
+        await elapse(6)
         assert of(await sqs.receive(url)) == ["queue"]
-        await asyncio.sleep(55)
+        await elapse(55)
         assert "own" in of(await sqs.receive(url))
 
 
@@ -164,7 +165,7 @@ async def test_a_long_poll_ends_with_the_first_message_or_with_its_time() -> Non
         url = await sqs.make(ReceiveMessageWaitTimeSeconds="20")
         began_ms = sqs.queues.now_ms()
         waiting = tasks.create_task(sqs.receive(url))
-        await asyncio.sleep(3)
+        await elapse(3)
         await send(sqs, url, "a")
         assert of(await waiting) == ["a"]
         assert 3_000 <= sqs.queues.now_ms() - began_ms < 4_000
@@ -183,9 +184,9 @@ async def test_nothing_is_handed_to_a_client_that_left_while_it_waited() -> None
         body = f'{{"QueueUrl": "{url}", "WaitTimeSeconds": 20}}'.encode()
         headers = {"x-amz-target": "AmazonSQS.ReceiveMessage"}
         tasks.create_task(sqs.raw("POST", "/", body, headers=headers, connection=connection))
-        await asyncio.sleep(1)
+        await elapse(1)
         connection.close()
-        await asyncio.sleep(1)
+        await elapse(1)
         await send(sqs, url, "a")
         (message,) = await sqs.receive(url)
         assert message["Attributes"]["ApproximateReceiveCount"] == "1"
@@ -195,15 +196,15 @@ async def test_the_rules_of_a_minute_end_after_a_minute() -> None:
     async with open_sqs(has_cooldowns=True) as sqs:
         url = await sqs.make()
         await sqs("PurgeQueue", QueueUrl=url)
-        await asyncio.sleep(59)
+        await elapse(59)
         assert await sqs.refused("PurgeQueue", QueueUrl=url) == "AWS.SimpleQueueService.PurgeQueueInProgress"
-        await asyncio.sleep(2)
+        await elapse(2)
         await sqs("PurgeQueue", QueueUrl=url)
         await sqs("DeleteQueue", QueueUrl=url)
-        await asyncio.sleep(59)
+        await elapse(59)
         code = await sqs.refused("CreateQueue", QueueName="orders")
         assert code == "AWS.SimpleQueueService.QueueDeletedRecently"
-        await asyncio.sleep(2)
+        await elapse(2)
         # It is another queue: nothing was purged in it.
         await sqs("PurgeQueue", QueueUrl=await sqs.make())
 
@@ -215,11 +216,11 @@ async def test_an_id_keeps_a_second_message_away_for_five_minutes() -> None:
         first = await sqs("SendMessage", **asked, MessageBody="a")
         (message,) = await sqs.receive(url)
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        await asyncio.sleep(299)
+        await elapse(299)
         again = await sqs("SendMessage", **asked, MessageBody="b")
         assert (again["MessageId"], again["SequenceNumber"]) == (first["MessageId"], first["SequenceNumber"])
         assert await sqs.receive(url) == []
-        await asyncio.sleep(2)
+        await elapse(2)
         fresh = await sqs("SendMessage", **asked, MessageBody="c")
         assert int(fresh["SequenceNumber"]) > int(first["SequenceNumber"])
         assert of(await sqs.receive(url)) == ["c"]
@@ -230,17 +231,17 @@ async def test_a_receive_that_is_repeated_with_its_attempt_gets_the_same_message
         url = await sqs.make("orders.fifo", FifoQueue="true", ContentBasedDeduplication="true", VisibilityTimeout="30")
         await send(sqs, url, "a", "b", MessageGroupId="g")
         first = await sqs.receive(url, ReceiveRequestAttemptId="try-1")
-        await asyncio.sleep(20)
+        await elapse(20)
         again = await sqs.receive(url, ReceiveRequestAttemptId="try-1")
         assert again == first
         assert of(again) == ["a", "b"]
         assert await sqs.receive(url, ReceiveRequestAttemptId="try-2") == []
         # It was held anew.
-        await asyncio.sleep(20)
+        await elapse(20)
         assert await sqs.receive(url) == []
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=again[0]["ReceiptHandle"])
         assert await sqs.receive(url, ReceiveRequestAttemptId="try-1") == []
-        await asyncio.sleep(31)
+        await elapse(31)
         assert of(await sqs.receive(url, ReceiveRequestAttemptId="try-1")) == ["b"]
 
 
@@ -261,7 +262,7 @@ async def test_a_change_through_another_front_end_is_seen_within_a_second() -> N
         url = await sqs.make(VisibilityTimeout="30")
         await send(sqs, url, "a")
         await sqs.queues.delete("orders", with_dead_letters=False)
-        await asyncio.sleep(1.1)
+        await elapse(1.1)
         missing = "AWS.SimpleQueueService.NonExistentQueue"
         assert await sqs.refused("SendMessage", QueueUrl=url, MessageBody="b") == missing
         assert await sqs.refused("ReceiveMessage", QueueUrl=url) == missing
@@ -278,7 +279,7 @@ async def test_a_standard_queue_hands_out_no_more_than_aws_would(monkeypatch: py
         assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["d"]
         assert await sqs.refused("ReceiveMessage", QueueUrl=url) == "OverLimit"
         # What nobody holds any more is not in flight.
-        await asyncio.sleep(11)
+        await elapse(11)
         assert len(await sqs.receive(url, MaxNumberOfMessages=3)) == 3
 
 
@@ -288,7 +289,7 @@ async def test_a_message_received_three_times_goes_to_the_back_of_a_standard_que
         await send(sqs, url, "poison", "fine")
         for _ in range(3):
             assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["poison"]
-            await asyncio.sleep(1.1)
+            await elapse(1.1)
         assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["fine"]
         (poison,) = await sqs.receive(url)
         assert (poison["Body"], poison["Attributes"]["ApproximateReceiveCount"]) == ("poison", "4")

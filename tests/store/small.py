@@ -1,6 +1,5 @@
 """A store whose journal has many small segments, and whose upkeep a test starts."""
 
-import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 
@@ -13,6 +12,7 @@ from penstock.store.embedded.snapshot_file import snapshot_offsets
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Delivery, Outcome
 from tests.simulation.world import Machine
+from tests.waiting import elapse
 
 FOLDER = "store"
 JOURNAL, SNAPSHOTS = f"{FOLDER}/journal", f"{FOLDER}/snapshots"
@@ -81,7 +81,7 @@ class Shop:
 
     async def upkeep(self) -> bool:
         """Do what is to be done, once the last time is long enough ago."""
-        await asyncio.sleep(10)
+        await elapse(10)
         # Segments that the history has not told of yet would stay.
         assert self.shard.history is not None
         await self.shard.history.flush()

@@ -19,6 +19,7 @@ from penstock.telemetry import LogEvent
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
 from tests.store.small import FOLDER, QUEUE, SETTINGS, SNAPSHOTS, Shop, opened
+from tests.waiting import elapse, let_others_run
 
 MINUTE_MS = 60_000
 FEW = 10
@@ -159,7 +160,7 @@ async def test_a_delayed_message_is_copied() -> None:
     await shop.shorten()
     assert shop.log.start_offset > 10
     assert await shop.drain() == []
-    await asyncio.sleep(11 * 60)
+    await elapse(11 * 60)
     assert await shop.drain() == [b"later"]
     await shop.close()
 
@@ -245,8 +246,7 @@ async def test_nothing_is_dropped_for_a_deletion_that_may_be_undone(step: int) -
                 # The deletion has to wait, because something else is being written.
                 for verb in (shop.send(b"b", queue="churn"), shop.store.delete("orders")):
                     tasks.create_task(verb)
-                    for _ in range(3):
-                        await asyncio.sleep(0)
+                    await let_others_run(3)
                 shop.machine.disk.crash_after = shop.machine.disk.operations + step
 
             shop.meanwhile = meanwhile
@@ -290,7 +290,7 @@ async def test_whoever_has_looked_up_a_place_still_gets_the_body() -> None:
     async with asyncio.TaskGroup() as tasks:
         with shop.shard.readers.begin():
             upkeep = tasks.create_task(shop.upkeep())
-            await asyncio.sleep(60)
+            await elapse(60)
             # It has been copied, and waits.
             assert shop.shard.memory.places[1].span(Tier.NORMAL, 0).record > span.record
             assert not upkeep.done()
@@ -345,7 +345,7 @@ async def test_the_journal_stays_within_about_twice_what_is_live() -> None:
             delivery = await shop.lease(1)
             await shop.store.ack("orders", delivery.receipts())
             live.remove(bytes(delivery.bodies[0]))
-        await asyncio.sleep(2)
+        await elapse(2)
         live_bytes = sum(map(len, live))
         most = max(most, shop.journal_bytes())
         # What was closed since the last snapshot but one, and what is being filled.
@@ -398,13 +398,13 @@ async def test_what_is_live_is_not_copied_again_and_again(count: int, size: int)
     bodies = [b"x" * size] * count
     for _ in range(1_000 // count):
         await shop.patiently(lambda: shop.send(*bodies))
-    await asyncio.sleep(60)
+    await elapse(60)
     await shop.churn(40)
-    await asyncio.sleep(60)
+    await elapse(60)
     await shop.churn(40)
-    await asyncio.sleep(600)
+    await elapse(600)
     copied = shop.log.end_offset
-    await asyncio.sleep(600)
+    await elapse(600)
     assert shop.log.end_offset == copied
     assert (await shop.store.counts("orders")).live == 1_000
     await shop.close()

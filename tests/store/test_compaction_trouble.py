@@ -13,6 +13,7 @@ from penstock.store.embedded.history_writer import frames
 from tests.simulation.clock import SimClock
 from tests.simulation.world import Died, Machine
 from tests.store.small import QUEUE, Shop, opened
+from tests.waiting import elapse
 
 
 async def has_room(shop: Shop, size: int) -> bool:
@@ -86,11 +87,11 @@ async def test_a_child_that_fails_is_noted_and_started_again() -> None:
 
     shop.meanwhile = fail
     await shop.churn(50)
-    await asyncio.sleep(10)
+    await elapse(10)
     ((_, fields),) = [entry for entry in shop.machine.log_events.events if entry[0].name == "store.snapshot_failed"]
     assert fields["error"] == "it was killed"
     await shop.churn(50)
-    await asyncio.sleep(10)
+    await elapse(10)
     assert shop.logged("store.snapshot_made") >= 1
     await shop.churn(1)
     await shop.close()
@@ -117,10 +118,10 @@ async def test_a_mistake_is_noted_and_the_store_goes_on() -> None:
 
     shop.meanwhile = fail
     await shop.churn(50)
-    await asyncio.sleep(10)
+    await elapse(10)
     assert shop.logged("store.upkeep_failed") == 1
     await shop.churn(50)
-    await asyncio.sleep(10)
+    await elapse(10)
     assert shop.logged("store.snapshot_made") >= 1
     await shop.close()
 
@@ -135,7 +136,7 @@ async def test_closing_a_store_does_not_wait_for_its_child() -> None:
 
     shop.meanwhile = hang
     await shop.churn(50)
-    await asyncio.sleep(1)
+    await elapse(1)
     # A snapshot was made, and its answer was not heard.
     assert (len(shop.snapshots()), shop.logged("store.snapshot_made")) == (1, 0)
     await shop.close()
@@ -174,6 +175,6 @@ async def test_the_history_is_written_within_seconds_though_the_clock_was_set_ba
     await shop.churn(1)
     assert shop.shard.history is not None
     assert shop.shard.history.pending_rows == 1
-    await asyncio.sleep(5)
+    await elapse(5)
     assert shop.shard.history.pending_rows == 0
     await shop.close()

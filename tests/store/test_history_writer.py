@@ -24,14 +24,14 @@ from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.store.settled import FULL, LIMITS, OFF, Books, about, events, naive, name, settlement
+from tests.waiting import let_others_run
 
 AT_MS = 5_000
 
 
 async def _a_few_turns() -> None:
     """Let others come to where they wait for the disk, which takes virtual time."""
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await let_others_run(3)
 
 
 async def test_a_settled_message_is_a_row_of_the_history(machine: Machine) -> None:

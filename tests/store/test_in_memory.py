@@ -1,6 +1,5 @@
 """A store whose disk is memory: what it takes of it stays small, and the disk is a disk to those who use it."""
 
-import asyncio
 import dataclasses
 
 import pytest
@@ -12,6 +11,7 @@ from penstock.runtime.interface import BackgroundProcessFailed, Disk, FolderTake
 from penstock.runtime.memory import InThread, LoopWorkers, MemoryDisk, memory_runtime
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import Outcome
+from tests.waiting import eventually, let_others_run
 
 TRAFFIC_BYTES = 200 * MIB
 SMALL_BYTES = 24 * MIB
@@ -27,12 +27,8 @@ async def test_two_hundred_megabytes_of_traffic_leave_little_behind() -> None:
         tomorrow_ms = runtime.clock.now_ms() + DAY_MS
         kept = await store.send("orders", Drafts(bodies=[b"kept"], visible_at_ms=[tomorrow_ms]))
         largest = await _traffic(store, disk)
-        for _ in range(3_000):
-            if disk.size_bytes < SMALL_BYTES:
-                break
-            # What is dead goes in the store's own time.
-            await asyncio.sleep(0.02)
-        assert disk.size_bytes < SMALL_BYTES
+        # What is dead goes in the store's own time.
+        await eventually(lambda: disk.size_bytes < SMALL_BYTES)
         # Neither was all of it there at any time.
         assert largest < TRAFFIC_BYTES
         (shard,) = store._shards.all
@@ -51,8 +47,8 @@ async def _traffic(store: EmbeddedStore, disk: MemoryDisk) -> int:
         assert delivery is not None
         assert await store.ack("orders", delivery.receipts()) == [Outcome.DONE] * 100
         largest = max(largest, disk.size_bytes)
-        # As a program would, that has other things to do.
-        await asyncio.sleep(0.01)
+        # What is dead goes while there is traffic, too.
+        await eventually(lambda: disk.size_bytes < TRAFFIC_BYTES // 2)
     return largest
 
 
@@ -121,12 +117,10 @@ async def test_work_for_the_loop_is_done_in_order_and_never_at_once() -> None:
     for name in "ab":
         workers.submit(lambda name=name: done.append(name), lambda name=name: done.append(f"{name} done"))  # type: ignore[misc]
     assert done == []
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await let_others_run(3)
     assert done == ["a", "a done", "b", "b done"]
     workers.submit(_divide, done.clear)
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await let_others_run(3)
     assert "ZeroDivisionError" in halts[0]
 
 

@@ -15,6 +15,7 @@ from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import RedriveOrder, Release, Remains
 from tests.simulation.store_life import small
 from tests.simulation.world import Died, Machine
+from tests.waiting import let_others_run
 
 FOLDER = "store"
 # Their names fall to different shards, of two.
@@ -117,8 +118,7 @@ async def _while_busy(store: EmbeddedStore, queue: str, verb: Verb) -> None:
     """Begin a move while its journal is busy with something else, and the other one idle."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(store.send(queue, Drafts(bodies=[b"x"])))
-        for _ in range(2):
-            await asyncio.sleep(0)
+        await let_others_run(2)
         await verb(store)
 
 
@@ -198,7 +198,7 @@ async def _delete_and_bury(store: EmbeddedStore) -> None:
     async with asyncio.TaskGroup() as tasks:
         # While the one journal is busy with this, the deletion waits; the other journal is idle.
         tasks.create_task(store.send(GRAVE, Drafts(bodies=[b"x"])))
-        await asyncio.sleep(0)
+        await let_others_run()
         tasks.create_task(store.delete(GRAVE))
         tasks.create_task(store.tidy())
 
@@ -229,8 +229,7 @@ async def test_a_move_that_was_cancelled_is_finished_later() -> None:
         machine = Machine(seed=turns)
         store, ids = await with_spent(machine, [b"one", b"two"])
         task = asyncio.create_task(store.tidy())  # noqa: TID251 - to be cancelled.
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await let_others_run(turns)
         task.cancel()
         await asyncio.wait([task])
         await store.tidy()

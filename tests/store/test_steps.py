@@ -20,6 +20,7 @@ from penstock.store.interface import MessageFilter, Outcome, RedriveOrder, Relea
 from penstock.store.pages import HistoryRange, NumberRange
 from tests.steps import LINES_MAX, counted
 from tests.store.small import QUEUE, Shop, opened
+from tests.waiting import elapse, let_others_run
 
 # Enough that to do it in one step takes several times as many lines as a step may have.
 MANY = 12 * TURN_ROWS
@@ -83,7 +84,7 @@ async def bury(shop: Shop, queue: str, count: int) -> None:
 async def settled(shop: Shop) -> None:
     assert shop.shard.history is not None
     await shop.shard.history.flush()
-    await asyncio.sleep(1)
+    await elapse(1)
 
 
 @pytest.mark.parametrize("history", [History.FACTS, History.OFF])
@@ -115,7 +116,7 @@ async def test_a_deletion_and_what_follows_it_have_no_long_step() -> None:
 async def test_last_deliveries_that_lapse_together_have_no_long_step() -> None:
     shop = await a_shop()
     await leased_for_the_last_time(shop)
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     with counted() as steps:
         assert (await shop.store.counts("orders")).leased > 0
         while (await shop.store.counts("orders")).leased:
@@ -128,7 +129,7 @@ async def test_last_deliveries_that_lapse_together_have_no_long_step() -> None:
 async def test_delays_that_end_at_one_instant_have_no_long_step() -> None:
     shop = await a_shop()
     await delayed(shop)
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     woken: list[str] = []
     shop.store.watch(woken.append)
     with counted() as steps:
@@ -145,7 +146,7 @@ async def test_delays_that_end_at_one_instant_have_no_long_step() -> None:
 async def test_a_store_that_is_killed_while_a_queue_catches_up_goes_on_when_it_is_opened() -> None:
     shop = await a_shop()
     await delayed(shop)
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     # It is killed before the first turn.
     shop.shard.in_turns = lambda _: None
     assert sum((await shop.store.counts("orders")).ready) == 0
@@ -164,7 +165,7 @@ async def test_delays_that_end_while_no_server_is_there_end_in_turns_after_it_is
     delivery = await shop.lease()
     await settled(shop)
     shop.machine.kill()
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     before = shop.log.end_offset
     await shop.open()
     while sum((await shop.store.counts("orders")).ready) < MANY:
@@ -197,7 +198,7 @@ async def test_pages_of_what_is_live_have_no_long_step(grow: Grow) -> None:
             if not after:
                 break
             # Each page is a request of its own.
-            await asyncio.sleep(0)
+            await let_others_run()
     assert seen == 2 * MANY
     assert steps.longest < LINES_MAX, steps.culprit
     await shop.close()
@@ -223,9 +224,9 @@ async def test_a_search_that_finds_nothing_and_a_redrive_have_no_long_step() -> 
         while page.next:
             page = await shop.store.peek("orders.dead", MessageFilter(text=b"needle"), most=1_000, after=page.next)
         # Each is a request of its own.
-        await asyncio.sleep(0)
+        await let_others_run()
         told = await shop.store.redrive("orders.dead", RedriveOrder(most=1_000, is_dry_run=True))
-        await asyncio.sleep(0)
+        await let_others_run()
         moved = await shop.store.redrive("orders.dead", RedriveOrder(most=100))
     assert steps.longest < LINES_MAX / 2, steps.culprit
     assert [len(each.moved["orders"]) for each in (told, moved)] == [1_000, 100]
@@ -248,7 +249,7 @@ async def test_messages_that_expire_together_have_no_long_step() -> None:
     shop = await a_shop()
     await shop.store.change("orders", replace(QUEUE, retention_ms=DELAY_MS))
     await shop.store.send("orders", Drafts(bodies=[b"x"] * (TURN_ROWS + 100), groups=[b"a"] * (TURN_ROWS + 100)))
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     with counted() as steps:
         await shop.store.tidy()
         await settled(shop)
@@ -267,7 +268,7 @@ async def test_a_queue_with_nothing_to_tidy_costs_the_others_nothing() -> None:
     with counted() as steps:
         await shop.store.tidy()
     assert steps.total < 1_000, steps.culprit
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     await shop.store.tidy()
     assert (await shop.store.counts("quiet-7")).ready == (0,) * 5, "what expires has a timer"
     await shop.close()
@@ -295,7 +296,7 @@ async def test_ids_whose_window_ends_at_once_are_forgotten_in_turns() -> None:
         await shop.store.send("orders", Drafts(bodies=[b"x"] * TURN_ROWS, dedup_ids=ids))
     await shop.store.purge("orders")
     await settled(shop)
-    await asyncio.sleep(DELAY_MS / 1_000)
+    await elapse(DELAY_MS / 1_000)
     with counted() as steps:
         await shop.store.counts("orders")
         await shop.store.tidy()

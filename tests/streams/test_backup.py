@@ -14,6 +14,7 @@ from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import OFFSETS
 from tests.streams.small import FOLDER, SMALL, TINY, Sender, batch, bodies, look_after, values
+from tests.waiting import elapse
 
 BEFORE = [b"%d" % number for number in range(8)]
 
@@ -61,7 +62,7 @@ def test_what_was_acknowledged_before_is_in_a_copy_made_while_topics_come_and_go
     machine, target = Machine(seed), Machine(seed + 100)
 
     async def change(topics: Topics, offsets: Offsets) -> None:
-        await asyncio.sleep(seed / 2_000)
+        await elapse(seed / 2_000)
         await topics.produce("events", 0, values(b"after" + bytes(200)))
         await commit(topics, offsets, "events")
         await topics.streams.trim("events", 0, -1)

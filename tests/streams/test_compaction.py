@@ -20,6 +20,7 @@ from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.small import CODECS, FOLDER, HOUR_MS, SMALL, Pair, Read, batch, look_after, read_all, running
+from tests.waiting import elapse
 
 COMPACTED = TopicSettings(
     segment_bytes=1_024, is_compacted=True, is_deleted=False, dirty_percent_max=1, tombstone_ms=HOUR_MS
@@ -242,11 +243,11 @@ async def test_a_topic_can_be_deleted_while_it_is_cleaned(machine: Machine) -> N
         for _ in range(1_000):
             if upkeep._cleaned_now is not None:
                 break
-            await asyncio.sleep(0.001)
+            await elapse(0.001)
         assert upkeep._cleaned_now is not None
         await topics.streams.delete("events")
         assert machine.disk.names(f"{FOLDER}/partitions") == []
-        await asyncio.sleep(1)
+        await elapse(1)
         failed = [fields for event, fields in machine.log_events.events if event.name == "streams.upkeep_failed"]
         assert failed == []
 

@@ -11,6 +11,7 @@ from penstock.log.recovery import LogCorrupted
 from penstock.streams.topic import PartitionNotFound, TopicNotFound
 from tests.simulation.world import Machine
 from tests.streams.small import FOLDER, TINY, bodies, look_after, records_of, running, values
+from tests.waiting import elapse
 
 LARGE = 1 << 20
 
@@ -112,7 +113,7 @@ async def test_a_fetch_that_waits_is_woken_by_the_first_durable_record(machine: 
         wanted = [one(2, partition=partition) for partition in range(4)]
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(topics.fetch(wanted, bytes_max=LARGE, wait_ms=60_000))
-            await asyncio.sleep(1)
+            await elapse(1)
             began = loop.time()
             await topics.produce("events", 2, values(b"new"))
             answers = await waiting
@@ -129,9 +130,9 @@ async def test_a_fetch_waits_until_there_is_enough_or_its_time_is_up(machine: Ma
         wanted = [one(2), one(2, partition=1)]
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(topics.fetch(wanted, bytes_max=LARGE, bytes_min=2 * size, wait_ms=60_000))
-            await asyncio.sleep(1)
+            await elapse(1)
             await topics.produce("events", 0, values(b"x"))
-            await asyncio.sleep(1)
+            await elapse(1)
             assert not waiting.done()
             await topics.produce("events", 1, values(b"x"))
             assert [len(answer.batches) for answer in await waiting] == [1, 1]
@@ -151,7 +152,7 @@ async def test_nothing_is_missed_between_looking_and_waiting(machine: Machine) -
         for number in range(40):
             wanted = [one(topics.latest("events", 0)), one(0, partition=1)]
             topics.append("events", 0, values(b"x"))
-            await asyncio.sleep(number / 10_000)
+            await elapse(number / 10_000)
             fetch = topics.fetch(wanted, bytes_max=LARGE, bytes_min=enough, wait_ms=60_000)
             assert all(answer.batches for answer in await asyncio.wait_for(fetch, 1))
 
@@ -161,7 +162,7 @@ async def test_a_fetch_that_waits_learns_that_its_topic_is_gone(machine: Machine
         await filled(topics, each=1)
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(topics.fetch([one(2)], bytes_max=LARGE, wait_ms=60_000))
-            await asyncio.sleep(1)
+            await elapse(1)
             await topics.streams.delete("events")
             (answer,) = await asyncio.wait_for(waiting, 1)
             assert isinstance(answer.error, TopicNotFound)
@@ -172,7 +173,7 @@ async def test_a_server_that_stops_answers_who_waits(machine: Machine) -> None:
         await filled(topics, each=1)
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(topics.fetch([one(2)], bytes_max=LARGE, wait_ms=60_000))
-            await asyncio.sleep(1)
+            await elapse(1)
             topics.stop()
             (answer,) = await asyncio.wait_for(waiting, 1)
             assert answer.batches == []
@@ -193,7 +194,7 @@ async def test_there_is_a_limit_to_how_many_wait(machine: Machine) -> None:
         topics._waiting_max = 1
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(topics.fetch([one(2)], bytes_max=LARGE, wait_ms=2_000))
-            await asyncio.sleep(1)
+            await elapse(1)
             with pytest.raises(TooManyFetches):
                 await topics.fetch([one(2)], bytes_max=LARGE, wait_ms=2_000)
             assert (await topics.fetch([one(0)], bytes_max=LARGE, wait_ms=2_000))[0].batches

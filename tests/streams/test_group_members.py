@@ -24,6 +24,7 @@ from penstock.streams.group_coordinator import CoordinatorSettings
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import Consumer, enter_together, groups_on
+from tests.waiting import elapse
 
 DELAYED = CoordinatorSettings(group=GroupSettings(initial_delay_ms=200))
 
@@ -48,7 +49,7 @@ async def test_members_are_called_when_one_comes(machine: Machine) -> None:
         assert await ann.enter() == b"ann"
         async with asyncio.TaskGroup() as tasks:
             entering = tasks.create_task(bob.enter())
-            await asyncio.sleep(0.1)
+            await elapse(0.1)
             with pytest.raises(RebalanceInProgress):
                 await ann.beat()
             assert await ann.enter() == b"ann"
@@ -60,9 +61,9 @@ async def test_a_member_that_falls_silent_is_given_up_on_time(machine: Machine) 
     async with groups_on(machine) as groups:
         ann = Consumer(groups, "ann")
         await ann.enter()
-        await asyncio.sleep(9.9)
+        await elapse(9.9)
         await ann.beat()
-        await asyncio.sleep(10.1)
+        await elapse(10.1)
         assert (await groups.describe("readers")).state is GroupState.EMPTY
         with pytest.raises(UnknownMember):
             await ann.beat()
@@ -74,7 +75,7 @@ async def test_a_consumer_that_goes_while_it_waits_holds_nobody_up(machine: Mach
         await ann.enter()
         async with asyncio.TaskGroup() as tasks:
             entering = tasks.create_task(bob.enter())
-            await asyncio.sleep(0.1)
+            await elapse(0.1)
             entering.cancel()
         async with asyncio.timeout(1):
             assert await ann.enter() == b"ann"
@@ -110,7 +111,7 @@ def test_members_survive_a_restart_of_the_broker(machine: Machine) -> None:
             with pytest.raises(IllegalGeneration):
                 groups.coordinator.heartbeat("readers", ann.member_id, None, 0)
             # One that does not come back is given up after its session.
-            await asyncio.sleep(10.1)
+            await elapse(10.1)
             assert (await groups.describe("readers")).state is GroupState.EMPTY
 
     ann = simulate(before)
@@ -153,7 +154,7 @@ async def test_those_who_wait_are_sent_away_when_the_server_stops(machine: Machi
         await ann.enter()
         async with asyncio.TaskGroup() as tasks:
             entering = tasks.create_task(_refusal(bob))
-            await asyncio.sleep(0.1)
+            await elapse(0.1)
             groups.coordinator.stop()
         assert isinstance(entering.result(), GroupsStopping)
         with pytest.raises(GroupsStopping):

@@ -32,6 +32,7 @@ from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
 from tests.streams.grouping import FOLDER, LOG, OFFSETS, Consumer, Topics, enter_together, groups_on
+from tests.waiting import elapse
 
 
 async def test_an_offset_is_committed_with_its_metadata_and_epoch(machine: Machine) -> None:
@@ -57,7 +58,7 @@ def test_a_commit_that_was_answered_survives_a_power_cut(machine: Machine) -> No
         async with groups_on(runtime) as groups:
             await groups.commit("readers", [Commit("events", 0, 7), Commit("events", 1, 9, 2, "x")])
             machine.power_cut()
-            await asyncio.sleep(1)
+            await elapse(1)
 
     async def main() -> list[Committed]:
         with pytest.raises(Died):
@@ -126,7 +127,7 @@ async def test_the_log_stays_small_however_often_is_committed(machine: Machine) 
     async with groups_on(machine) as groups:
         for number in range(1_000):
             await groups.commit("readers", [Commit("events", number % 2, number)])
-            await asyncio.sleep(0.01)
+            await elapse(0.01)
         offsets = groups.coordinator._offsets
         # All of it would be 150,000 bytes; it is looked at once in a second, which is 100 commits here.
         assert offsets.size_bytes < 2 * OFFSETS.compact_bytes_min
@@ -144,15 +145,15 @@ async def test_offsets_go_when_nobody_has_read_for_their_time(machine: Machine) 
         await groups.commit("short", [Commit("events", 0, 5)], retention_ms=60_000)
         await groups.commit("simple", [Commit("events", 0, 5)])
         for _ in range(4_000):
-            await asyncio.sleep(1)
+            await elapse(1)
             await ann.beat()
         # Ann reads `events` and not `other`; whoever committed the others has been silent for too long.
         assert await groups.committed("readers", None) == [Committed("events", 0, 5)]
         assert [each.group for each in await groups.listed()] == ["readers"]
         # She falls silent, and is given up. The group keeps what it had for an hour from then.
-        await asyncio.sleep(3_500)
+        await elapse(3_500)
         assert await groups.committed("readers", None) == [Committed("events", 0, 5)]
-        await asyncio.sleep(900)
+        await elapse(900)
         assert await groups.listed() == []
 
 
@@ -209,7 +210,7 @@ async def test_offsets_of_a_topic_that_went_with_the_server_are_forgotten_at_its
     async with groups_on(machine, topics=Topics(events=[(0, 9), (0, 9)], other=[(0, 9)])) as groups:
         await groups.commit("a", [Commit("events", 0, 5), Commit("other", 0, 6)])
     async with groups_on(machine.runtime or machine, topics=Topics(events=[(0, 9)])) as groups:
-        await asyncio.sleep(1)
+        await elapse(1)
         assert await groups.committed("a", None) == [Committed("events", 0, 5)]
 
 

@@ -18,6 +18,7 @@ from penstock.streams.topic import TopicNotFound
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
 from tests.streams.small import CODECS, FOLDER, SMALL, TINY, Pair, Sender, batch, look_after, read_all
+from tests.waiting import elapse
 
 SEEDS = range(12)
 LIVES = 5
@@ -55,7 +56,7 @@ class Life:
         assert "streams.upkeep_failed" not in self.machine.log_events.names()
 
     async def end_it(self) -> None:
-        await asyncio.sleep(self.dice.random() * 0.3)
+        await elapse(self.dice.random() * 0.3)
         self.counts["crash"] += 1
         if self.dice.random() < 0.5:
             self.machine.kill()
@@ -87,7 +88,7 @@ class Life:
             self.unanswered[name] = batch(*pairs, codec=codec, sender=ALICE, sequence=sequence)
             self.history[name] += pairs
             await self.send(topics, name)
-            await asyncio.sleep(self.dice.random() * 0.01)
+            await elapse(self.dice.random() * 0.01)
 
     def pair(self, name: str, each: int) -> Pair:
         value = None if self.dice.random() < 0.1 else b"%d " % (len(self.history[name]) + each) + bytes(40)
@@ -101,7 +102,7 @@ class Life:
 
     async def look_after(self, topics: Topics) -> None:
         for _ in range(6):
-            await asyncio.sleep(self.dice.random() * 0.05)
+            await elapse(self.dice.random() * 0.05)
             name = self.dice.choice(sorted(TOPICS))
             if self.dice.random() < 0.3:
                 await topics.streams.find(name).partitions[0].log.roll()
@@ -112,7 +113,7 @@ class Life:
 
     async def read(self, topics: Topics) -> None:
         for _ in range(6):
-            await asyncio.sleep(self.dice.random() * 0.05)
+            await elapse(self.dice.random() * 0.05)
             for name in TOPICS:
                 await self.judge(topics, name)
 

@@ -1,12 +1,12 @@
 """Records are kept for a time or a size: at least so long, and not much longer."""
 
-import asyncio
 from dataclasses import replace
 
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from tests.simulation.world import Machine
 from tests.streams.small import HOUR_MS, SMALL, TINY, bodies, look_after, running, values
+from tests.waiting import elapse
 
 HOURLY = replace(TINY, retention_ms=HOUR_MS, ahead_ms_max=None)
 
@@ -100,12 +100,12 @@ async def test_nobody_needs_to_ask_for_upkeep(machine: Machine) -> None:
         await topics.streams.create("quiet", HOURLY)
         await topics.produce("quiet", 0, values(b"x", at_ms=machine.clock.now_ms()))
         await fill(topics, machine, 100)
-        await asyncio.sleep(3)
+        await elapse(3)
         # A closed segment is noticed at once.
         assert topics.earliest("events", 0) > 50
         assert topics.streams.find("events").partitions[0].remembered_offset > 50
         machine.clock.advance_ms(2 * HOUR_MS)
-        await asyncio.sleep(31)
+        await elapse(31)
         assert topics.earliest("quiet", 0) == 1
         assert "streams.upkeep_failed" not in machine.log_events.names()
 

@@ -28,6 +28,7 @@ from penstock.streams.topic_store import _all
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine
 from tests.streams.small import FOLDER, SMALL, TINY, bodies, look_after, running, values
+from tests.waiting import let_others_run
 
 
 async def test_a_topic_is_found_by_its_name_and_by_its_id_after_a_restart(machine: Machine) -> None:
@@ -351,7 +352,7 @@ async def test_thousands_of_topics_are_opened_and_closed_by_few_tasks() -> None:
 
     async def act(number: int) -> int:
         tasks.append(len(asyncio.all_tasks()))
-        await asyncio.sleep(0)
+        await let_others_run()
         return number
 
     assert await _all(act, range(2_000)) == list(range(2_000))
@@ -362,7 +363,7 @@ async def test_if_one_of_many_goes_wrong_the_others_come_to_their_end() -> None:
     done: list[int] = []
 
     async def act(number: int) -> None:
-        await asyncio.sleep(0)
+        await let_others_run()
         if number % 10 == 3:
             raise ValueError(str(number))
         done.append(number)

@@ -24,6 +24,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BANNED_IN_CLASS_NAMES = {"Manager", "Handler", "Helper", "Processor", "Util", "Utils", "Impl", "Abstract", "Base"}
 _BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "types"}
 _WORD_OF_A_CLASS_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_SLEEP = re.compile(r"\b(?:asyncio|time)\.sleep\(")
 _PROMISE = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
 
 
@@ -73,6 +74,15 @@ def promises_only_with_an_issue(module: Module) -> Iterator[str]:
             yield f"{module.path}:{token.start[0]}: `{found[0]}` needs an issue: `{found[0]}(#12)`"
 
 
+def waits_for_the_thing_itself(module: Module) -> Iterator[str]:
+    """A sleep in a test is a guess at how long something takes."""
+    if module.path.parts[0] != "tests":
+        return
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if _SLEEP.search(line) and "# Real time:" not in line:
+            yield f"{module.path}:{number}: wait by `tests/waiting.py`, or say `# Real time:` and why"
+
+
 def lets_cancellation_through(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ExceptHandler | ast.Call) and _swallows_cancellation(node):
@@ -87,6 +97,7 @@ RULES: tuple[Rule, ...] = (
     names_modules_for_the_domain,
     names_tests_in_sentences,
     promises_only_with_an_issue,
+    waits_for_the_thing_itself,
     lets_cancellation_through,
     reaches_outside_only_through_the_runtime,
 )

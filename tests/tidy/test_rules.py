@@ -18,6 +18,7 @@ from tests.tidy.rules import (
     names_tests_in_sentences,
     opens_with_a_docstring,
     promises_only_with_an_issue,
+    waits_for_the_thing_itself,
 )
 from tests.tidy.source import Module
 
@@ -46,6 +47,10 @@ BROKEN: dict[Rule, list[tuple[str, str]]] = {
         ("tests/log/test_log.py", "class TestLog:\n    async def test_it_works_() -> None: ..."),
     ],
     promises_only_with_an_issue: [(ANYWHERE, "x = 1  # TODO: faster"), (ANYWHERE, "# FIXME later, see #12\n")],
+    waits_for_the_thing_itself: [
+        ("tests/log/test_log.py", "await asyncio.sleep" + "(1)"),
+        ("tests/log/log_life.py", "time.sleep" + "(1)  # A moment."),
+    ],
     lets_cancellation_through: [
         (ANYWHERE, "try:\n    f()\nexcept asyncio.CancelledError:\n    pass"),
         (ANYWHERE, "try:\n    f()\nexcept (OSError, CancelledError) as error:\n    note(error)"),
@@ -84,6 +89,10 @@ KEPT: dict[Rule, list[tuple[str, str]]] = {
         ("tests/log/test_log.py", "def append() -> None: ..."),
     ],
     promises_only_with_an_issue: [(ANYWHERE, "# TODO(#12): faster\n"), (ANYWHERE, "x = 'TODO'\n")],
+    waits_for_the_thing_itself: [
+        ("tests/log/test_log.py", "await asyncio.sleep" + "(1)  # Real time: longer than the lease."),
+        (ANYWHERE, "await asyncio.sleep" + "(1)"),
+    ],
     lets_cancellation_through: [
         (ANYWHERE, "try:\n    f()\nexcept CancelledError:\n    close()\n    raise"),
         (ANYWHERE, "try:\n    f()\nexcept CancelledError:\n    if x:\n        raise LogClosed from None"),

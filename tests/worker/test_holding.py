@@ -10,7 +10,7 @@ from penstock.client.message import UNKNOWN, LeasedBatch, Message
 from penstock.client.worker import MemoryIdempotencyStore, Worker
 from penstock.client.worker.leases import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run, until_cancelled
 from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
@@ -22,7 +22,7 @@ async def test_a_message_stays_with_its_worker_for_as_long_as_the_work_takes() -
 
         @stage.worker.handler("orders")
         async def work(message: Message) -> None:
-            await asyncio.sleep(5)
+            await asyncio.sleep(5)  # Real time: longer than the lease.
 
         async with stage.running():
             await eventually(lambda: stage.stats().running == 1)
@@ -62,7 +62,7 @@ async def test_work_whose_lease_was_lost_is_cancelled_and_not_acked(caplog: pyte
             try:
                 # Somebody else gives the message back: from then on it is not this worker's.
                 await stage.queue.release(message.receipt, delay_s=0)
-                await asyncio.sleep(60)
+                await until_cancelled()
             except asyncio.CancelledError:
                 ends.append("cancelled")
                 raise
@@ -84,7 +84,7 @@ async def test_work_whose_lease_was_lost_may_go_on_to_its_end() -> None:
         )
         async def work(message: Message) -> None:
             await stage.queue.release(message.receipt, delay_s=0)
-            await asyncio.sleep(5)
+            await asyncio.sleep(5)  # Real time: longer than the lease.
             ends.append(message.delivery_count)
 
         async with stage.running():
@@ -124,7 +124,7 @@ async def test_two_workers_share_a_queue_and_do_everything_once() -> None:
             async def work(message: Message, name: str = name) -> None:
                 shares[name] += 1
                 worked.append(message.text)
-                await asyncio.sleep(0.005)
+                await let_others_run(20)
 
         await stage.queue.send_many([str(number) for number in range(400)])
         async with asyncio.TaskGroup() as tasks:

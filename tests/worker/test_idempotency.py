@@ -215,7 +215,7 @@ async def test_a_claim_lasts_as_long_as_the_work_does(tmp_path: Path) -> None:
         @stage.worker.handler("orders", idempotency=seen)
         async def work(message: Message) -> None:
             for _ in range(5):
-                await asyncio.sleep(0.9)
+                await asyncio.sleep(0.9)  # Real time: the lease of three seconds is extended meanwhile.
                 standings.append(await seen.begin(f"orders/{message_id}", 3))
 
         await stage.worker.run(until_idle=True)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.client.message import Message
 from penstock.client.worker import Worker
-from tests.waiting import eventually
+from tests.waiting import eventually, until_cancelled
 from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
@@ -55,7 +55,7 @@ async def test_prefetched_messages_are_given_back_while_others_are_worked_on() -
             if stage.stats().prefetched > 10:
                 has_many.set()
             if has_many.is_set():
-                await asyncio.sleep(0.3)
+                await eventually(lambda: stage.stats().returned)
 
         async with asyncio.timeout(60), stage.running():
             await has_many.wait()
@@ -75,7 +75,7 @@ async def test_work_that_takes_longer_than_the_drain_is_cancelled_and_given_back
         async def work(message: Message) -> None:
             worker.stop()
             try:
-                await asyncio.sleep(60)
+                await until_cancelled()
             finally:
                 ends.append("cancelled")
 
@@ -93,7 +93,7 @@ async def test_a_second_wish_to_stop_does_not_wait_for_work() -> None:
         async def work(message: Message) -> None:
             worker.stop()
             worker.stop()
-            await asyncio.sleep(60)
+            await until_cancelled()
 
         async with asyncio.timeout(50):
             await worker.run()
@@ -125,7 +125,7 @@ async def test_a_cancelled_worker_gives_back_what_it_has_in_hand() -> None:
         @stage.worker.handler("orders")
         async def work(message: Message) -> None:
             began.set()
-            await asyncio.sleep(60)
+            await until_cancelled()
 
         run = asyncio.ensure_future(stage.worker.run())  # noqa: TID251 - to be cancelled, and awaited below.
         await began.wait()
@@ -161,7 +161,7 @@ async def test_a_worker_that_runs_cannot_be_run_again() -> None:
         async def work(message: Message) -> None: ...
 
         async with stage.running():
-            await asyncio.sleep(0.05)
+            await eventually(stage.worker.stats)
             with pytest.raises(RuntimeError, match="runs already"):
                 await stage.worker.run()
 

@@ -12,7 +12,7 @@ from penstock.client.message import Message
 from penstock.client.worker import LoggingMiddleware, Reject, Retry, RetryIn, Worker
 from penstock.client.worker.attempt import CallNext
 from penstock.wire.messages import Draft
-from tests.waiting import eventually
+from tests.waiting import eventually, let_others_run, until_cancelled
 from tests.worker.stage import staged
 
 pytestmark = pytest.mark.real_time
@@ -131,14 +131,18 @@ async def test_work_never_runs_more_often_at_once_than_it_may() -> None:
     async with staged() as stage:
         await stage.queue.send_many([b"x"] * 100)
         at_once: list[int] = []
-        running = 0
+        running, is_full = 0, asyncio.Event()
 
         @stage.worker.handler("orders", concurrency=7)
         async def work(message: Message) -> None:
             nonlocal running
             running += 1
             at_once.append(running)
-            await asyncio.sleep(0.002)
+            if running == 7:
+                is_full.set()
+            await is_full.wait()
+            # Others begin meanwhile, if they may.
+            await let_others_run(20)
             running -= 1
 
         await stage.worker.run(until_idle=True)
@@ -183,7 +187,7 @@ async def test_work_that_takes_too_long_is_cancelled_and_tried_again() -> None:
         @stage.worker.handler("orders", time_limit_s=0.05, retry=Retry(min_backoff_s=3_600, jitter=False))
         async def work(message: Message) -> None:
             try:
-                await asyncio.sleep(60)
+                await until_cancelled()
             finally:
                 ends.append("cancelled")
 
@@ -220,7 +224,7 @@ async def test_a_thread_that_takes_too_long_keeps_its_place_until_it_ends() -> N
 
         async with stage.running():
             await eventually(lambda: stage.stats().abandoned_threads == 1)
-            await asyncio.sleep(0.1)
+            await let_others_run(100)
             assert order == []
             assert stage.stats().timed_out == 1
             go_on.set()
@@ -246,7 +250,8 @@ async def test_messages_of_a_fifo_group_are_worked_on_one_after_the_other() -> N
             running.add(group)
             most = max(most, len(running))
             began.setdefault(group, []).append(message.text)
-            await asyncio.sleep(0.001)
+            # Others begin meanwhile, if they may.
+            await let_others_run(20)
             running.discard(group)
 
         await stage.worker.run(until_idle=True)
@@ -336,12 +341,13 @@ async def test_until_idle_waits_for_what_one_queue_sends_to_another() -> None:
 
         @stage.worker.handler("orders")
         async def order(message: Message) -> None:
-            await asyncio.sleep(0.05)
+            # Meanwhile the other queue has nothing to do.
+            await let_others_run(100)
             await stage.client.queue("mail").send(message.text)
 
         @stage.worker.handler("mail")
         async def mail(message: Message) -> None:
-            await asyncio.sleep(0.05)
+            await let_others_run(100)
             mailed.append(message.text)
 
         await stage.worker.run(until_idle=True)

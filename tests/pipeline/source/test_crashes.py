@@ -8,6 +8,7 @@ from penstock.log.group_commit import QUIET_MS
 from penstock.pipeline.source import log_files
 from tests.log.small import FOLDER, ROLLING, append, bodies, on
 from tests.simulation.world import Died, Machine
+from tests.waiting import elapse
 
 
 async def _life(log: DiskLog) -> None:
@@ -15,11 +16,11 @@ async def _life(log: DiskLog) -> None:
     for number in range(6):
         await append(log, b"%d" % number)
         if number % 3 == 0:
-            await asyncio.sleep(3 * QUIET_MS / 1000)
+            await elapse(3 * QUIET_MS / 1000)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(3):
             tasks.create_task(append(log, bytes(6_000)))
-    await asyncio.sleep(3 * QUIET_MS / 1000)
+    await elapse(3 * QUIET_MS / 1000)
 
 
 def _shown(machine: Machine, folder: Path) -> int:
