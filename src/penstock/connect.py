@@ -1,6 +1,7 @@
 """`penstock.connect`: a client of a server, or of queues in this very process.
 
     http://host:port, https://…    a server
+    http://host:port,host:port     several equal servers, of which one is used until it does not serve
     postgresql://…                 a store in a database, which many processes may have open
     PATTERN=postgresql://…,…       one in several databases, by the names of queues
     file:PATH                      a store in a folder, opened by this process alone
@@ -28,7 +29,8 @@ from urllib.parse import unquote
 from penstock.client.caller import TIMEOUT_S, Answer, Headers, NotSent, Transport, Unanswered
 from penstock.client.client import Client
 from penstock.client.errors import ConnectionFailed, DatabaseUnusable, TransactionRequired, WrongDatabase, error_of
-from penstock.client.http import Address, HttpTransport, check_headers
+from penstock.client.failover import addresses_of, transport_of
+from penstock.client.http import HttpTransport, check_headers
 from penstock.client.outbox import PENDING_BYTES_MAX
 from penstock.client.topics.kafka import KafkaCredentials
 from penstock.frame import Buffer
@@ -81,8 +83,8 @@ def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], T
         raise ValueError(
             f"url is {url!r}; it is http://host:port, https://host:port, postgresql://…, file:PATH or memory:"
         )
-    address = Address.of(url)
-    return lambda: HttpTransport(address, headers=headers, tls=tls)
+    addresses = addresses_of(url)
+    return lambda: transport_of(addresses, partial(HttpTransport, headers=headers, tls=tls))
 
 
 def _settings(url: str) -> ServerSettings:

@@ -107,6 +107,13 @@ class ServerSettings:
     postgres_transaction_pooling: bool = False
     # Start even if fsync or synchronous_commit is off. A crash of the database can then lose confirmed messages.
     postgres_allow_unsafe_durability: bool = False
+    # How long a commit may wait for a synchronous standby, in milliseconds. After that its outcome is unknown (REST
+    # answers 504, SQS 503), and further requests are refused at once until a standby confirms again.
+    postgres_commit_timeout_ms: int = 10_000
+    # Acknowledge only what a synchronous standby has confirmed. Without `synchronous_standby_names`, or without a
+    # standby, the server refuses every request that changes something, and is not ready. Otherwise a database without
+    # a synchronous standby has the durability of one machine.
+    postgres_requires_standby: bool = False
     # How long the history in PostgreSQL keeps settled messages, in seconds; 0 keeps them for ever. Whole periods of a
     # day are removed, once their last message is older than this; the last two periods stay.
     postgres_history_retention_s: int = 0
@@ -247,7 +254,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    # Where the server is.
+    # Where the server is. Of several equal servers all, as `http://a:8080,b:8080,c:8080`: one is used while it serves.
     url: str = "http://127.0.0.1:8080"
     # The API key to show to it; empty for none. `penstock key create` makes one.
     key: str = ""
@@ -439,6 +446,7 @@ _YEAR_S = 366 * 24 * 60 * 60
 
 def _check_postgres(settings: ServerSettings) -> None:
     _between("postgres_connections_max", settings.postgres_connections_max, 2, 1_000)
+    _between("postgres_commit_timeout_ms", settings.postgres_commit_timeout_ms, 100, 600_000)
     _between("postgres_history_retention_s", settings.postgres_history_retention_s, 0, 100 * _YEAR_S)
     try:
         check_schema(settings.postgres_schema, field="postgres_schema")

@@ -171,6 +171,8 @@ async def _open_postgres(settings: ServerSettings, *, is_watched: bool) -> Async
             may_lose=settings.postgres_allow_unsafe_durability,
             history_retention_ms=settings.postgres_history_retention_s * 1_000,
             drops_history=settings.postgres_history_drops,
+            commit_timeout_s=settings.postgres_commit_timeout_ms / 1_000,
+            requires_standby=settings.postgres_requires_standby,
         )
         for route in settings.routes
     ]
@@ -205,7 +207,7 @@ async def _open_database(
         transactions(store, database, asyncio.to_thread) as within,
     ):
         _doubt(runtime, store.durability_warnings)
-        vitals = None if look is None else lambda: [look()]
+        vitals = None if look is None else lambda: [_with_commits(look, store)]
         yield OpenStore(
             placement=store,
             runtime=runtime,
@@ -246,7 +248,8 @@ async def _open_databases(
             within.append(await stack.enter_async_context(transactions(store, database, asyncio.to_thread)))
             if is_watched:
                 watch = Watch(database.url, database.schema, database=routes.patterns_of(place))
-                looks.append(await stack.enter_async_context(watching(watch)))
+                look = await stack.enter_async_context(watching(watch))
+                looks.append(partial(_with_commits, look, store))
             _doubt(runtime, [f"{routes.name_of(place)}: {doubt}" for doubt in store.durability_warnings])
         placement = RoutedPlacement(stores, routes)
         _doubt(runtime, [_misplaced(place, names) for place, names in (await placement.misplaced()).items()])
@@ -264,6 +267,10 @@ async def _open_databases(
 
 def _audit_log_in(store: "PostgresStore", settings: ServerSettings) -> AuditLog:
     return store.audit_log(bytes_max=settings.audit_bytes_max, age_ms_max=settings.audit_days * DAY_MS)
+
+
+def _with_commits(look: "Callable[[], DatabaseHealth]", store: "PostgresStore") -> "DatabaseHealth":
+    return replace(look(), commits=store.commits)
 
 
 def _doubt(runtime: Runtime, durability_warnings: Sequence[str]) -> None:

@@ -193,6 +193,17 @@ SERVER_STALLED = LogEvent(
     "The event loop did not respond for longer than `stall_ms`: for how long, how much of that its thread had a "
     "processor (little: others had it), and which task was running where. Logged at most once a second.",
 )
+STORE_UNCONFIRMED = LogEvent(
+    "store.unconfirmed",
+    "error",
+    "The database cannot make commits durable as it should, so requests that change something are refused. The reason "
+    "says what is missing, such as a synchronous standby.",
+)
+STORE_CONFIRMS = LogEvent(
+    "store.confirms",
+    "info",
+    "The database makes commits durable again, and requests are served.",
+)
 STORE_WAITS = LogEvent(
     "store.waits",
     "warning",
@@ -423,6 +434,30 @@ POSTGRES_ANSWERING = Metric(
     "gauge",
     ("database",),
     "Whether a database that queues are kept in answers: 1 or 0. The label has the patterns of its queues.",
+)
+POSTGRES_CONFIRMING = Metric(
+    "penstock_postgres_confirming",
+    "gauge",
+    ("database",),
+    "0 while requests that change something are refused, because nothing would confirm their commits, else 1.",
+)
+POSTGRES_STANDBYS = Metric(
+    "penstock_postgres_standbys",
+    "gauge",
+    ("database",),
+    "Synchronous standbys that are connected; not there if the role of the server may not see them (pg_monitor).",
+)
+POSTGRES_STANDBYS_NEEDED = Metric(
+    "penstock_postgres_standbys_needed",
+    "gauge",
+    ("database",),
+    "Standbys that a commit waits for, by synchronous_standby_names; 0 is the durability of one machine.",
+)
+POSTGRES_UNCONFIRMED = Metric(
+    "penstock_postgres_commits_unconfirmed_total",
+    "counter",
+    ("database",),
+    "Commits that no standby confirmed within `postgres_commit_timeout_ms`: their outcome is unknown.",
 )
 POSTGRES_OLDEST_SNAPSHOT = Metric(
     "penstock_postgres_oldest_snapshot_transactions",

@@ -33,6 +33,8 @@ START_S = 180.0
 STOP_S = 60.0
 _LOOK_S = 0.02
 _SUPERUSER = "postgres"
+# What a standby is called by the primary that it follows.
+STANDBY = "standby"
 # Whoever is found first runs the server if the tests run as root; everyone has a `nobody`.
 _UNPRIVILEGED = ("postgres", "nobody")
 _BUSY = "pre-existing shared memory block"
@@ -71,10 +73,20 @@ def programs(version: int | None = None) -> Programs:
 
 
 class Server:
-    """One PostgreSQL with an empty folder, running from the start; end it with `close` or leave its `with`."""
+    """One PostgreSQL with an empty folder, running from the start; end it with `close` or leave its `with`.
 
-    def __init__(self, version: int | None = None, *, options: Mapping[str, str] | None = None) -> None:
-        self.programs = programs(version)
+    One that ``follows`` another begins with a copy of it, and is its standby until it is promoted.
+    """
+
+    def __init__(
+        self,
+        version: int | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        follows: "Server | None" = None,
+    ) -> None:
+        self.programs: Programs = programs(version) if follows is None else follows.programs
+        self._follows = follows
         self._options = dict(options or {})
         self._user = unprivileged_user()
         self._numbers = itertools.count(1)
@@ -109,6 +121,10 @@ class Server:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def cpu_s(self) -> float:
         """The CPU time that it has used so far, with all of its processes, those that have ended included."""
@@ -161,6 +177,17 @@ class Server:
         self.stop()
         self.start()
 
+    def promote(self) -> None:
+        """Make a standby a primary, and return when it is one."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_promote(wait => true)")
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting while it runs. One that `options` gave stays as it was."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET {name} = '{value}'".encode())
+            connection.execute("SELECT pg_reload_conf()")
+
     def close(self) -> None:
         """End it and remove its folder."""
         if self._process is not None:
@@ -169,6 +196,9 @@ class Server:
 
     def _make_folder(self) -> None:
         command = ["initdb", "-D", "data", "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        if self._follows is not None:
+            place = f"host={self._follows.folder} user={_SUPERUSER} application_name={STANDBY}"
+            command = ["pg_basebackup", "-D", "data", "-d", place, "-R", "-X", "stream", "-c", "fast", "--no-sync"]
         done = subprocess.run(
             [str(self.programs.folder / command[0]), *command[1:]],
             cwd=self.folder,
@@ -179,7 +209,7 @@ class Server:
             text=True,
         )
         if done.returncode:
-            raise NoPostgres(f"initdb failed:\n{done.stdout}{done.stderr}")
+            raise NoPostgres(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 
     def _spawn(self) -> None:
         options = {

@@ -13,7 +13,8 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.postgres import migrate, statements
 from penstock.store.postgres.connection import ConnectionLost
-from penstock.store.postgres.database import Database, NotDurable, PostgresSettings, check_durable
+from penstock.store.postgres.database import Database, PostgresSettings
+from penstock.store.postgres.durability import NotDurable, check_durable
 from penstock.store.postgres.migrate import SchemaMissing
 from penstock.store.postgres.statements import FUNCTIONS, MIGRATIONS, migrations
 from penstock.store.postgres.store import PostgresStore
@@ -94,9 +95,9 @@ async def test_a_server_that_answers_too_soon_is_doubted() -> None:
     settings = empty_schema()
     connection = await Database(settings).connect()
     async with connection:
-        (doubt,) = await check_durable(connection, may_lose=False)
+        (doubt,) = await check_durable(connection, "penstock", may_lose=False)
         assert "synchronous_commit" in doubt
-        assert await check_durable(connection, may_lose=True) == []
+        assert await check_durable(connection, "penstock", may_lose=True) == []
 
 
 async def test_a_store_behind_a_pooler_does_all_verbs_without_a_connection_of_its_own() -> None:

@@ -43,6 +43,7 @@ _OPTIONS = {
         "postgres_auto_migrate": "Bring the schema up to date at the start.",
         "postgres_transaction_pooling": "PgBouncer in transaction mode is in between.",
         "postgres_allow_unsafe_durability": "Start even if fsync or synchronous_commit is off.",
+        "postgres_requires_standby": "Acknowledge only what a synchronous standby has confirmed.",
     },
     "Limits": {
         "connections_max": "Connections at once, waiting ones included.",
@@ -56,6 +57,7 @@ _FLAGS = {
     "postgres_auto_migrate": "--migrate/--no-migrate",
     "postgres_transaction_pooling": "--pooled",
     "postgres_allow_unsafe_durability": "--allow-unsafe-durability",
+    "postgres_requires_standby": "--require-standby",
 }
 
 
@@ -180,7 +182,7 @@ def _reasons() -> list[Reason]:
 def _reasons_of_postgres() -> list[Reason]:
     try:
         from penstock.store.errors import StoreForbids, StoreUnfit, StoreUnreachable
-        from penstock.store.postgres.database import NotDurable
+        from penstock.store.postgres.durability import NotDurable
     except ImportError:
         # Without the driver there is no database to blame.
         return []

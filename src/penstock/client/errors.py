@@ -151,6 +151,8 @@ CODES: dict[str, type[PenstockError]] = {
     "too_many_waiting": ServerBusy,
     "journal_busy": ServerBusy,
     "unreachable": ServerBusy,
+    "not_durable": ServerBusy,
+    "outcome_unknown": ConnectionFailed,
     "stopping": ServerBusy,
     "storage_full": ServerBusy,
     "internal": ServerError,

@@ -26,8 +26,11 @@ DISK_FULL = "disk_full"
 DISK_BEHIND = "disk_behind"
 HISTORY_BEHIND = "history_behind"
 DATABASE_SILENT = "database_silent"
+NOT_DURABLE = "not_durable"
 CLOCK_DOUBTED = "clock_doubted"
 
+# What a database makes sure of before it confirms a commit, the weakest first.
+_STRENGTHS = ("one machine", "synchronous standby")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,11 +50,28 @@ class Journal:
     is_clock_doubted: bool = False
 
 
+class Commits(Protocol):
+    """What confirms the commits of a database."""
+
+    @property
+    def durability(self) -> str: ...
+    @property
+    def standbys_needed(self) -> int: ...
+    @property
+    def standbys(self) -> int | None: ...
+    @property
+    def refusal(self) -> str: ...
+    @property
+    def unconfirmed(self) -> int: ...
+
+
 class Database(Protocol):
     """What a database looks like from outside."""
 
     @property
     def is_answering(self) -> bool: ...
+    @property
+    def commits(self) -> Commits: ...
 
 
 class Health:
@@ -83,20 +103,24 @@ class Health:
         """Why the server is not ready; empty if it is."""
         if self.look is None:
             return [STARTING]
-        journals = self.journals()
+        journals, databases = self.journals(), self._databases()
         found = {
             STOPPING: self.is_stopping,
             DISK_FULL: any(journal.is_full for journal in journals),
             DISK_BEHIND: any(map(self._is_behind, journals)),
             HISTORY_BEHIND: any(journal.is_history_behind for journal in journals),
             DATABASE_SILENT: self._is_silent(),
+            NOT_DURABLE: bool(databases) and all(database.commits.refusal for database in databases),
         }
         return [reason for reason, holds in found.items() if holds]
 
     def _is_silent(self) -> bool:
         """Whether no database answers. If one of several does not, the queues of the others need this server."""
-        databases = () if self.vitals is None else self.vitals()
+        databases = self._databases()
         return bool(databases) and not any(database.is_answering for database in databases)
+
+    def _databases(self) -> Sequence[Database]:
+        return () if self.vitals is None else self.vitals()
 
     def _is_behind(self, journal: Journal) -> bool:
         offset, since = self._seen.get(journal.name, (-1, self._now))
@@ -116,6 +140,13 @@ class Health:
     async def _answer_ready(self, _: Request) -> Response:
         reasons, warnings = self.reasons(), self.warnings()
         said: dict[str, object] = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
+        databases = self._databases()
+        if databases:
+            # Of several, the weakest.
+            said["durability"] = min((database.commits.durability for database in databases), key=_STRENGTHS.index)
+            refusals = sorted({database.commits.refusal for database in databases} - {""})
+            if refusals:
+                said["refusals"] = refusals
         if self.may_lose:
             said |= {"fsync": self.fsync, "may_lose": self.may_lose}
         if warnings:

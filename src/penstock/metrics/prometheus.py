@@ -29,7 +29,7 @@ from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Ro
 from penstock.broker.queues import Queues, Totals
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import Tier
-from penstock.metrics.health import Health, refused
+from penstock.metrics.health import Commits, Health, refused
 from penstock.metrics.watchdog import BOUNDS_S as LAG_BOUNDS_S
 from penstock.metrics.watchdog import Watchdog
 from penstock.store.errors import StoreUnreachable
@@ -108,6 +108,8 @@ class Vitals(Protocol):
     def database(self) -> str: ...
     @property
     def is_answering(self) -> bool: ...
+    @property
+    def commits(self) -> Commits: ...
     @property
     def live_rows(self) -> Mapping[str, int]: ...
     @property
@@ -319,6 +321,12 @@ class Prometheus:
         families = _Families()
         for found in () if self._vitals is None else self._vitals():
             families.add(telemetry.POSTGRES_ANSWERING, (found.database,), found.is_answering)
+            commits = found.commits
+            families.add(telemetry.POSTGRES_CONFIRMING, (found.database,), not commits.refusal)
+            families.add(telemetry.POSTGRES_STANDBYS_NEEDED, (found.database,), commits.standbys_needed)
+            families.add(telemetry.POSTGRES_UNCONFIRMED, (found.database,), commits.unconfirmed)
+            if commits.standbys is not None:
+                families.add(telemetry.POSTGRES_STANDBYS, (found.database,), commits.standbys)
             for table, rows in found.live_rows.items():
                 families.add(telemetry.POSTGRES_ROWS, (found.database, table, "live"), rows)
             for table, rows in found.dead_rows.items():

@@ -13,6 +13,10 @@ class StoreUnreachable(Exception):
     """The store is elsewhere, and does not answer: what it was asked for may be done or not. Asking again may help."""
 
 
+class OutcomeUnknown(StoreUnreachable):
+    """It is done where it was asked for, and may be lost from there: what would confirm it did not answer in time."""
+
+
 class DeadLettersShared(Exception):
     """Other queues bury in the same queue, so it does not go with one of them."""
 
@@ -31,6 +35,10 @@ class ShardNotFound(Exception):
 
 class StoreRefuses(StoreUnreachable):
     """It did not do it, for want of room or time, say: asking again may help."""
+
+
+class NotConfirmed(StoreRefuses):
+    """It did nothing, because nothing would confirm it: a synchronous standby is missing, say."""
 
 
 class StoreTurnsAway(StoreUnreachable):

@@ -188,6 +188,20 @@ CODES: dict[str, Code] = {
             "Wait for `Retry-After` seconds and send it again, or raise `buffered_bytes_max`.",
         ),
         Code("stopping", 503, "The server is stopping", True, "Try again: another server may be up soon."),
+        Code(
+            "not_durable",
+            503,
+            "The database cannot confirm anything",
+            True,
+            "Nothing was done. Try again; `detail` says what the operator can do.",
+        ),
+        Code(
+            "outcome_unknown",
+            504,
+            "It is not known whether it was done",
+            True,
+            "Repeat it with the same `Idempotency-Key`, or look whether it was done.",
+        ),
         Code("storage_full", 507, "The disk is full", True, "Ack or purge messages, or give it a larger disk."),
     )
 }

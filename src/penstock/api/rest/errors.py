@@ -22,7 +22,9 @@ from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.errors import (
     DeadLettersShared,
+    NotConfirmed,
     NotWrittenYet,
+    OutcomeUnknown,
     QueueExists,
     QueueNotFound,
     ShardNotFound,
@@ -251,6 +253,8 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     LogBusy: lambda error: problem("journal_busy", str(error), retry_after_s=_BUSY_S),
     # What the database says may name hosts and users, and is for the operator.
     StoreUnreachable: lambda _: problem("unreachable", "the database does not answer", retry_after_s=_WAITING_S),
+    OutcomeUnknown: _plain("outcome_unknown"),
+    NotConfirmed: lambda error: problem("not_durable", str(error), retry_after_s=_WAITING_S),
     # Its sentences name no host or user.
     StoreRefuses: lambda error: problem("unreachable", str(error), retry_after_s=_WAITING_S),
     StoreForbids: _plain("forbidden"),

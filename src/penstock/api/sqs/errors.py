@@ -17,7 +17,14 @@ from penstock.contract.queue_settings import BadSettings
 from penstock.core.queue.drafts import BadDraft
 from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogClosed, LogFull
-from penstock.store.errors import QueueExists, QueueNotFound, StoreForbids, StoreRefuses, StoreUnreachable
+from penstock.store.errors import (
+    OutcomeUnknown,
+    QueueExists,
+    QueueNotFound,
+    StoreForbids,
+    StoreRefuses,
+    StoreUnreachable,
+)
 
 # What a client sent is in it, and need not come back whole.
 _MESSAGE_CHARACTERS_MAX = 1_000
@@ -131,6 +138,7 @@ _REFUSALS: dict[type[BaseException], Callable[[Exception], Refused]] = {
     TooManyQueuesMade: _as(OVER_LIMIT),
     Stopping: _as(UNAVAILABLE),
     LogClosed: lambda _: Refused(UNAVAILABLE, "The server is stopping."),
+    OutcomeUnknown: lambda error: Refused(UNAVAILABLE, f"It is not known whether it was done: {error}."),
     StoreUnreachable: lambda _: Refused(UNAVAILABLE, "The database does not answer."),
     StoreRefuses: _as(UNAVAILABLE),
     StoreForbids: _as(ACCESS_DENIED),

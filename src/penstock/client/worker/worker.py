@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from penstock.client.caller import Headers
 from penstock.client.client import Client
-from penstock.client.http import Address, HttpTransport
+from penstock.client.failover import addresses_of, transport_of
+from penstock.client.http import HttpTransport
 from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker.attempt import Attempts, Middleware
@@ -190,6 +191,6 @@ class Worker:
 
 
 def _client_of(url: str, key: str) -> Client:
-    address = Address.of(url)
+    addresses = addresses_of(url)
     headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
-    return Client(lambda: HttpTransport(address, headers=headers, tls=None))
+    return Client(lambda: transport_of(addresses, lambda each: HttpTransport(each, headers=headers, tls=None)))

@@ -21,11 +21,13 @@ Laws of this file
 5. A server that shuts down before reading a call sends the reason, then resets the connection.
    uvloop reports that only once, with something left to read, so the socket is watched again
    before every further wait.
+6. A commit whose wait for a synchronous standby was cancelled, by us or by an operator, succeeds with a
+   warning. It is known by the function of PostgreSQL that it comes from, and raised as `CommitUnconfirmed`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
@@ -38,7 +40,7 @@ from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from penstock.runtime.sockets import shut_down
-from penstock.store.errors import StoreUnfit, StoreUnreachable
+from penstock.store.errors import OutcomeUnknown, StoreUnfit, StoreUnreachable
 from penstock.store.postgres.statements import SqlFunction
 
 RV = TypeVar("RV")
@@ -149,6 +151,14 @@ class ConnectionTimedOut(ConnectFailed):
     """The database did not answer in time."""
 
 
+class CommitUnconfirmed(OutcomeUnknown):
+    """A commit was made, and no synchronous standby confirmed it in time: a promotion may lose it."""
+
+
+# Texts of warnings are in the language of the server; names of its functions are not.
+_CANCELLED_WAIT = "SyncRepWaitForLSN"
+
+
 class _Prepared:
     """A function that is prepared on a connection, and what reads its answers."""
 
@@ -167,10 +177,20 @@ class _Prepared:
 
 
 class Session:
-    __slots__ = ("connection", "_pgconn", "_cursor", "_prepared", "_names", "_loop", "_watched", "_waiter", "_result")
+    __slots__ = (
+        "connection", "lent_s", "_pgconn", "_cursor", "_prepared", "_names", "_loop", "_watched", "_waiter", "_result",
+        "_is_unconfirmed", "_on_unconfirmed",
+    )  # fmt: skip
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, on_unconfirmed: Callable[[], None] = lambda: None) -> None:
         self.connection = connection
+        # Called when a commit was not confirmed.
+        self._on_unconfirmed = on_unconfirmed
+        # When it was lent last, by the clock of the loop.
+        self.lent_s = 0.0
+        # Whether the wait of a commit was cancelled.
+        self._is_unconfirmed = False
+        connection.add_notice_handler(self._notice)
         self._pgconn = connection.pgconn
         self._cursor = connection.cursor(binary=True)
         self._prepared: dict[SqlFunction, _Prepared] = {}
@@ -198,6 +218,23 @@ class Session:
         self._unwatch()
         await self.connection.close()
 
+    async def cancel_wait(self) -> None:
+        """Cancel what the server does for this session: a commit that waits for a standby ends without it."""
+        with suppress(psycopg.Error):
+            await self.connection.cancel_safe()
+
+    def _notice(self, notice: errors.Diagnostic) -> None:
+        if notice.source_function == _CANCELLED_WAIT:
+            self._is_unconfirmed = True
+
+    def _check_confirmed(self) -> None:
+        if self._is_unconfirmed:
+            self._is_unconfirmed = False
+            self._on_unconfirmed()
+            raise CommitUnconfirmed(
+                "no synchronous standby confirmed the commit in time, so it may be lost: ask again, which finds out"
+            )
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Lend the connection for a transaction."""
@@ -206,6 +243,7 @@ class Session:
         try:
             async with self.connection.transaction():
                 yield self.connection
+            self._check_confirmed()
         except psycopg.Error as error:
             if self.connection.closed:
                 raise ConnectionLost(str(error)) from error
@@ -217,6 +255,7 @@ class Session:
         self._unwatch()
         try:
             await self._cursor.execute(text, values)
+            self._check_confirmed()
             return await self._cursor.fetchall()
         except psycopg.Error as error:
             if self.connection.closed:
@@ -264,6 +303,8 @@ class Session:
             raise
         if result.status == _FAILED:
             raise error_from_result(result)
+        if self._is_unconfirmed:
+            self._check_confirmed()
         return result
 
     async def _cancel(self) -> None:
@@ -276,6 +317,8 @@ class Session:
         except (psycopg.Error, TimeoutError):
             # Its owner sees that it is not idle.
             pass
+        # Nobody is answered.
+        self._is_unconfirmed = False
 
     def _on_readable(self) -> None:
         pgconn = self._pgconn

@@ -8,7 +8,8 @@ Laws of this file
    operation number is made again under that number, which the database takes only once. If the
    first attempt succeeded, the answer it noted is read.
 4. A connection that is not idle after a call is closed.
-5. A database that stays silent is treated as lost after some seconds (`ConnectionWatch`).
+5. A database that stays silent is treated as lost after some seconds (`ConnectionWatch`), and a commit that waits too
+   long for a standby is unconfirmed (`durability.py`).
 6. A refusal that an operator can fix is raised with a sentence that says how (`errors.py`).
 
 How silence is detected
@@ -36,12 +37,13 @@ from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.contract.names import check_schema
-from penstock.store.errors import StoreTurnsAway, StoreUnfit
+from penstock.store.errors import NotConfirmed, StoreTurnsAway
 from penstock.store.postgres.array_codec import DUMPERS
 from penstock.store.postgres.blocking import BRIEF_WAITS, BriefWaits
 from penstock.store.postgres.connection import (
     Arguments,
     BoundedConnection,
+    CommitUnconfirmed,
     ConnectFailed,
     ConnectionLost,
     ConnectionTimedOut,
@@ -50,23 +52,36 @@ from penstock.store.postgres.connection import (
     bounded,
     unanswered,
 )
+from penstock.store.postgres.durability import CONFIRM, CommitGate
 from penstock.store.postgres.errors import READ_ONLY, Locked, not_let_in, refusal
 from penstock.store.postgres.statements import SqlFunction, function, statement
 
 # How often calls are checked for their duration, and how long connecting is not tried after a failure.
 LOOK_S = 1.0
-# Processes that wait for the next statement, and have for a while. One that is not there proves nothing: the number is
-# the one that PgBouncer tells, where that is in between.
-_IDLE = """
-SELECT pid FROM pg_stat_activity
-WHERE pid = ANY (%s) AND state LIKE 'idle%%' AND state_change < clock_timestamp() - make_interval(secs => %s)
+# Processes that wait for the next statement, and have for a while; and those that wait for a synchronous standby. One
+# that is not there proves nothing: the number is the one that PgBouncer tells, where that is in between.
+_LONG = """
+SELECT pid, wait_event = 'SyncRep' FROM pg_stat_activity
+WHERE pid = ANY (%s) AND (
+    state LIKE 'idle%%' AND state_change < clock_timestamp() - make_interval(secs => %s) OR wait_event = 'SyncRep'
+)
+"""
+# Behind PgBouncer: whether any process of ours has waited for a standby for so long.
+_ANY_LONG = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND wait_event = 'SyncRep'
+    AND state_change < clock_timestamp() - make_interval(secs => %s) LIMIT 1
 """
 
 
 class ConnectionWatch:
-    def __init__(self, connect: Callable[[], Awaitable[AsyncConnection]], *, wait_s: float, is_pooled: bool) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[AsyncConnection]], *, wait_s: float, commit_s: float, is_pooled: bool
+    ) -> None:
         self._connect = connect
         self._wait_s = wait_s
+        # How long a commit may wait for a standby.
+        self._commit_s = commit_s
         self._is_pooled = is_pooled
         # Sessions that are lent, and since when, or when they were last found to be worked for.
         self._since: dict[Session, float] = {}
@@ -87,9 +102,13 @@ class ConnectionWatch:
 
     def lent(self, session: Session) -> None:
         loop = asyncio.get_running_loop()
-        self._since[session] = loop.time()
+        self._since[session] = session.lent_s = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(min(LOOK_S, self._wait_s), self._look)
+            self._timer = loop.call_later(self._look_s, self._look)
+
+    @property
+    def _look_s(self) -> float:
+        return min(LOOK_S, self._wait_s, self._commit_s)
 
     def returned(self, session: Session) -> None:
         self._since.pop(session, None)
@@ -122,45 +141,57 @@ class ConnectionWatch:
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(min(LOOK_S, self._wait_s), self._look) if self._since else None
+        self._timer = loop.call_later(self._look_s, self._look) if self._since else None
         if self._asking is not None and not self._asking.done():
             return
-        long = [session for session, since in self._since.items() if loop.time() - since >= self._wait_s]
+        now = loop.time()
+        long = [
+            session
+            for session, since in self._since.items()
+            if now - since >= self._wait_s or now - session.lent_s >= self._commit_s
+        ]
         if long:
             self._asking = asyncio.create_task(self._ask_after(long))  # noqa: TID251 - close awaits it.
 
     async def _ask_after(self, sessions: list[Session]) -> None:
-        """Hang up those of the sessions that wait for nothing."""
-        began = {session: self._since.get(session) for session in sessions}
+        """Close those of the sessions that wait for nothing, and end waits for a standby that take too long."""
+        began = {session: (self._since.get(session), session.lent_s) for session in sessions}
+        waiting: set[Session] = set()
         try:
-            lost = await self._lost(sessions)
+            lost, waiting = await self._lost(sessions)
         except ConnectionTimedOut:
             lost = set(sessions)
         except (ConnectionLost, psycopg.Error):
             # It refuses, so it is there; or what is there ends those connections by itself.
             lost = set()
         now = asyncio.get_running_loop().time()
-        for session, since in began.items():
-            # It may have come back meanwhile, and be lent for another call.
-            if since is None or self._since.get(session) != since:
-                continue
+        # It may have come back meanwhile, and be lent for another call.
+        same = [each for each, when in began.items() if when == (self._since.get(each), each.lent_s)]
+        for session in same:
             if session in lost:
                 session.close_socket()
             self._since[session] = now
+        overdue = [each for each in same if each in waiting and now - each.lent_s >= self._commit_s]
+        await asyncio.gather(*(session.cancel_wait() for session in overdue))
 
-    async def _lost(self, sessions: list[Session]) -> set[Session]:
+    async def _lost(self, sessions: list[Session]) -> tuple[set[Session], set[Session]]:
+        """Return the sessions whose process is idle, and those whose process waits for a standby."""
         async with await self._connect() as connection:
             try:
                 with answered_within(connection, self._wait_s):
-                    pids = [] if self._is_pooled else [session.pid for session in sessions]
-                    idle = await (await connection.execute(_IDLE, (pids, self._wait_s))).fetchall()
+                    if self._is_pooled:
+                        found = await (await connection.execute(_ANY_LONG, (self._commit_s,))).fetchone()
+                        return set(), set(sessions) if found else set()
+                    asked = ([session.pid for session in sessions], self._wait_s)
+                    rows = await (await connection.execute(_LONG, asked)).fetchall()
             except psycopg.OperationalError as error:
                 if not connection.closed:
                     raise
                 self._fall_silent()
                 raise ConnectionTimedOut(str(error)) from error
-        gone = {pid for (pid,) in idle}
-        return {session for session in sessions if session.pid in gone}
+        waits: dict[int, bool] = dict(rows)
+        lost = {session for session in sessions if waits.get(session.pid) is False}
+        return lost, {session for session in sessions if waits.get(session.pid)}
 
 
 _RETRIES_MAX = 20
@@ -182,10 +213,6 @@ _ISOLATION = ("default_transaction_isolation", r"read\ committed")
 _ENCODINGS = {"UTF8": "utf-8", "SQL_ASCII": "utf-8", "LATIN1": "latin-1"}
 T = TypeVar("T")
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
-
-
-class NotDurable(StoreUnfit):
-    """The configuration of the database does not guarantee what a store needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +256,9 @@ class PostgresSettings:
     drops_history: bool = False
     # How long a call may take before it is found out whether the database is there at all, and how long that may take.
     silence_s: float = 5.0
+    # How long a commit may wait for a synchronous standby, and whether nothing is acknowledged without one.
+    commit_timeout_s: float = 10.0
+    requires_standby: bool = False
     timing: Timing = TIMING
 
     def __post_init__(self) -> None:
@@ -256,7 +286,12 @@ class Database:
         # The encoding of its texts, by Python's name; known after the first connection.
         self.encoding = "utf-8"
         self._watch = ConnectionWatch(
-            partial(self.connect, wait_s=settings.silence_s), wait_s=settings.silence_s, is_pooled=settings.is_pooled
+            partial(self.connect, wait_s=settings.silence_s), wait_s=settings.silence_s,
+            commit_s=settings.commit_timeout_s, is_pooled=settings.is_pooled,
+        )  # fmt: skip
+        # Closed while nothing would confirm a commit.
+        self.gate = CommitGate(
+            requires_standby=settings.requires_standby, may_lose=settings.may_lose, timeout_s=settings.commit_timeout_s
         )
 
     async def connect(self, *, wait_s: float | None = None) -> AsyncConnection:
@@ -314,7 +349,7 @@ class Database:
         if self._watch.is_silent:
             # Callers in the queue would each wait for the same missing answer, one after the other.
             raise ConnectionTimedOut(unanswered(self.settings.url))
-        return Session(await self.connect())
+        return Session(await self.connect(), self.gate.stall)
 
     async def give_back(self, session: Session) -> None:
         self._watch.returned(session)
@@ -329,8 +364,10 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Lend a connection for a transaction of several statements."""
+        self.gate.check()
         session = await self.borrow()
         try:
+            self.gate.check()
             async with session.transaction() as connection:
                 if self.settings.is_pooled:
                     await connection.execute(self._plans_here)
@@ -356,6 +393,14 @@ class Database:
     async def call(self, name: str, *values: Any) -> Any:
         """Call one of our functions and return the one row it answers with."""
         return await self._call(function(name, self.settings.schema), values)
+
+    async def call_ungated(self, name: str, *values: Any) -> Any:
+        """Call a function that acknowledges nothing to anybody, also while nothing can be acknowledged."""
+        return await self._call(function(name, self.settings.schema), values, is_gated=False)
+
+    async def confirm(self) -> None:
+        """Return when the database has confirmed a commit, and with it all that were visible before."""
+        await self._run(CONFIRM, ())
 
     async def ask(self, name: str, *values: Any, **named: Any) -> list[Any]:
         """Run a statement of `sql/` that only reads, or does no harm if it is run twice, and return its rows."""
@@ -396,27 +441,36 @@ class Database:
         while True:
             try:
                 found = await self._run(answer, (operation,))
-                return found[0][0] if found else await make()
+                if not found:
+                    return await make()
+                # It is there; whether a standby has it is not known, and nothing was written since.
+                await self.confirm()
+                return found[0][0]
             except (errors.UniqueViolation, Locked):
                 # It was still on its way, or is.
                 continue
             except (ConnectionTimedOut, StoreTurnsAway):
                 raise
+            except NotConfirmed as error:
+                # The first attempt may have done it.
+                raise CommitUnconfirmed(str(error)) from error
             except ConnectionLost:
                 if asyncio.get_running_loop().time() >= until:
                     raise
                 await asyncio.sleep(_SETTLE_PAUSE_S)
 
-    async def _call(self, made: SqlFunction, values: Sequence[Any]) -> Any:
+    async def _call(self, made: SqlFunction, values: Sequence[Any], *, is_gated: bool = True) -> Any:
+        if is_gated:
+            self.gate.check()
         if self.settings.is_pooled:
-            return (await self._run(made.text, made.arguments(values)))[0]
+            return (await self._run(made.text, made.arguments(values), is_gated=is_gated))[0]
         packed = made.packed(values)
-        return await self._tried(lambda session: session.call(made, packed))
+        return await self._tried(lambda session: session.call(made, packed), is_gated=is_gated)
 
-    async def _run(self, text: bytes, values: Arguments) -> list[Any]:
+    async def _run(self, text: bytes, values: Arguments, *, is_gated: bool = False) -> list[Any]:
         if self.settings.is_pooled:
-            return await self._tried(lambda session: self._execute_pooled(session, text, values))
-        return await self._tried(lambda session: session.execute(text, values))
+            return await self._tried(lambda session: self._execute_pooled(session, text, values), is_gated=is_gated)
+        return await self._tried(lambda session: session.execute(text, values), is_gated=is_gated)
 
     async def _execute_pooled(self, session: Session, text: bytes, values: Arguments) -> list[Any]:
         """Run a statement on a connection that another client uses after the transaction."""
@@ -424,10 +478,13 @@ class Database:
             await connection.execute(self._plans_here)
             return await session.execute(text, values)
 
-    async def _tried(self, run: Callable[[Session], Awaitable[T]]) -> T:
+    async def _tried(self, run: Callable[[Session], Awaitable[T]], *, is_gated: bool) -> T:
         for _ in range(_RETRIES_MAX):
             session = await self.borrow()
             try:
+                if is_gated:
+                    # It may have been closed while this waited for a connection.
+                    self.gate.check()
                 return await run(session)
             except _AGAIN as error:
                 again = error
@@ -450,16 +507,3 @@ def _with_plans(url: str, lock: str) -> str:
     given = conninfo_to_dict(url).get("options") or ""
     ours = " ".join(f"-c {name}={value}" for name, value in (*PLANS.items(), _ISOLATION, ("lock_timeout", lock)))
     return make_conninfo(url, options=f"{ours} {given}".strip())
-
-
-async def check_durable(connection: AsyncConnection, *, may_lose: bool) -> list[str]:
-    """Raise `NotDurable` if the server does not sync what it writes; return what is doubtful besides."""
-    found = await connection.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
-    row = await found.fetchone()
-    assert row is not None
-    fsync, commit = row
-    if fsync == "off" and not may_lose:
-        raise NotDurable("fsync is off: a crash of the machine may destroy the database; turn it on, or allow it")
-    if commit == "off" and not may_lose:
-        return ["synchronous_commit is off: a crash may lose what was answered a moment before"]
-    return []

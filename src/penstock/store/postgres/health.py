@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 
 from penstock.store.postgres.connection import BoundedConnection, answered_within, bounded
+from penstock.store.postgres.durability import CommitState
 from penstock.store.postgres.statements import statement
 
 EVERY_S = 5.0
@@ -39,6 +40,8 @@ class DatabaseHealth:
     is_answering: bool = True
     # Which of several: the patterns of its queues.
     database: str = "*"
+    # What confirms its commits, as the store has found.
+    commits: CommitState = field(default_factory=CommitState)
 
 
 async def read_vitals(connection: psycopg.AsyncConnection[Any], schema: str) -> DatabaseHealth:

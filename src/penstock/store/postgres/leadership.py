@@ -20,12 +20,13 @@ import psycopg
 from psycopg import AsyncConnection, Notify
 
 from penstock.runtime.interface import LogEventWriter
-from penstock.store.errors import StoreForbids, StoreUnreachable
+from penstock.store.errors import NotConfirmed, OutcomeUnknown, StoreForbids, StoreUnreachable
 from penstock.store.postgres import migrate
 from penstock.store.postgres.blocking import quiet, without_long_waits
 from penstock.store.postgres.clock import Following
 from penstock.store.postgres.connection import ConnectionLost, answered_within
-from penstock.store.postgres.database import Database, check_durable
+from penstock.store.postgres.database import Database
+from penstock.store.postgres.durability import Engine, check_durable
 from penstock.store.postgres.errors import refusal
 
 TIDY_BEATS = 5
@@ -36,7 +37,6 @@ _EVERYBODY = "*"
 _HEARD_MAX = 50 * _NAMES_MAX
 # Notifying others and maintenance are retried after any of these.
 _TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
-_TIME = b"SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _ENDED = b"""
 SELECT number FROM unnest(%s::bigint[]) AS running (number)
 WHERE pg_xact_status(number::text::xid8) IS DISTINCT FROM 'in progress'
@@ -82,10 +82,11 @@ class Leadership:
 
     async def open(self, *, may_migrate: bool, log_event: LogEventWriter = quiet) -> None:
         settings = self._database.settings
+        self._database.gate.log_event = log_event
         connection = await self._database.connect()
         try:
             with _said(connection):
-                self.durability_warnings = await check_durable(connection, may_lose=settings.may_lose)
+                self.durability_warnings = await check_durable(connection, settings.schema, may_lose=settings.may_lose)
                 if may_migrate:
                     await migrate.migrate(connection, settings.schema, log_event, waits=self._timing.opening)
                 else:
@@ -120,15 +121,18 @@ class Leadership:
         await connection.execute(f"LISTEN {schema}".encode())
 
     async def meet(self) -> None:
-        """Tell the others the time, and take theirs if it is later."""
+        """Tell the others the time, and take theirs if it is later. Look at what makes commits durable."""
+        asked_ms = 0 if self._clock is None else self._clock.own_ms()
+        (row,) = await self._database.ask("engine")
+        engine = Engine(*row)
+        self._database.gate.learn(engine)
         if self._clock is not None:
-            asked_ms = self._clock.own_ms()
-            ((theirs_ms,),) = await self._database.read(_TIME)
-            self._clock.synchronize(theirs_ms, asked_ms=asked_ms, heard_ms=self._clock.own_ms())
-        (self.latest_time_ms,) = await self._database.call("meet", self._now_ms())
+            self._clock.synchronize(engine.now_ms, asked_ms=asked_ms, heard_ms=self._clock.own_ms())
+        (self.latest_time_ms,) = await self._database.call_ungated("meet", self._now_ms())
 
     def start(self, also: Callable[[], Coroutine[None, None, None]]) -> None:
         """Begin; ``also`` runs as long as this does."""
+        self._database.gate.is_probed = True
         self._task = asyncio.create_task(self._run(also))  # noqa: TID251 - close awaits it.
 
     async def close(self) -> None:
@@ -162,6 +166,7 @@ class Leadership:
     async def _run(self, also: Callable[[], Coroutine[None, None, None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
+            tasks.create_task(self._probe())
             tasks.create_task(self._look_after())
             tasks.create_task(self._tell())
             tasks.create_task(self._follow())
@@ -178,8 +183,22 @@ class Leadership:
                     await self._turn()
                     if await self._leads():
                         self._is_time_to_tidy.set()
+            except (OutcomeUnknown, NotConfirmed):
+                # The connection is good; it is a standby that is missing.
+                pass
             except _TROUBLE:
                 await self._return()
+
+    async def _probe(self) -> None:
+        """While commits are not confirmed, try one again and again."""
+        gate = self._database.gate
+        while True:
+            await gate.has_stalled.wait()
+            try:
+                await self._database.confirm()
+                gate.confirm()
+            except _TROUBLE:
+                await asyncio.sleep(self._timing.beat_s)
 
     async def _look_after(self) -> None:
         """Run maintenance when it is due: in a task of its own, because it may wait for a transaction."""

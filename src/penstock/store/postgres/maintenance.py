@@ -74,7 +74,7 @@ class Maintenance:
 
         Every store does this now and then: one that wrote to an old period would fail once that is dropped.
         """
-        (self.period,) = await self._database.call("turn_history", self._now_ms(), PERIOD_MS)
+        (self.period,) = await self._database.call_ungated("turn_history", self._now_ms(), PERIOD_MS)
 
     async def tidy(self) -> None:
         """Run maintenance: on queues in which something is due, and on each queue once a minute."""

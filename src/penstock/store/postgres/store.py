@@ -50,6 +50,7 @@ from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.clock import following_of
 from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
+from penstock.store.postgres.durability import CommitState
 from penstock.store.postgres.errors import retry_on_lock
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
@@ -118,6 +119,11 @@ class PostgresStore:
     def durability_warnings(self) -> Sequence[str]:
         """What the server is configured to do that a store of queues would rather not."""
         return self._leadership.durability_warnings
+
+    @property
+    def commits(self) -> CommitState:
+        """What confirms commits now."""
+        return self._database.gate.state()
 
     def audit_log(self, *, bytes_max: int, age_ms_max: int) -> PostgresAuditLog:
         """The audit log that all stores of the database share; the one that leads trims it."""

@@ -1,0 +1,1 @@
+"""Several servers over one PostgreSQL with a synchronous standby, as real processes."""
