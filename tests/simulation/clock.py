@@ -37,6 +37,12 @@ class SimClock:
         self._loop_us = loop.now_us
 
 
+def ticks_us() -> int:
+    """Return how long the loop has run."""
+    loop = running_loop()
+    return 0 if loop is None else loop.now_us
+
+
 class SimDice:
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(f"dice/{seed}")

@@ -78,6 +78,7 @@ class SimFile:
 
     def sync(self) -> None:
         self._check()
+        self._disk.syncing()
         self._disk.sync(self._path, self._pages)
 
     def is_in_place(self) -> bool:
@@ -137,6 +138,10 @@ class NameChange:
             names[self.new] = self.pages
 
 
+def _at_once() -> None:
+    """No time passes."""
+
+
 class SimDisk:
     def __init__(self, dice_seed: int = 0, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -145,6 +150,8 @@ class SimDisk:
         self.fail_sync_after: int | None = None
         self.fail_write_after: int | None = None
         self.cold = False
+        # Called in the middle of every sync of a file: time may pass.
+        self.syncing: Callable[[], None] = _at_once
         # Counts the processes this disk has outlived: a handle knows by it whose it was.
         self.process = 0
         self.locked: set[str] = set()
@@ -261,7 +268,10 @@ class SimDisk:
 
     def copy(self) -> "SimDisk":
         """Return the same disk again, in a machine where nothing is running."""
+        # A machine's; its loop cannot be copied.
+        syncing, self.syncing = self.syncing, _at_once
         twin = copy.deepcopy(self)
+        self.syncing = syncing
         twin.locked.clear()
         return twin
 

@@ -21,7 +21,7 @@ was appended.
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
@@ -71,6 +71,8 @@ class Life:
         self.machine = Machine(seed)
         self.memory = Memory()
         self.settings = tiny(self.dice.choice(["batch", "batch", "batch", "os"]))
+        # Some logs write small commits in the loop, some only the smallest of them.
+        self.settings = replace(self.settings, commit_in_loop_bytes_max=self.dice.choice([0, 300, 1_500]))
 
     async def live(self) -> None:
         for _ in range(PROCESSES):

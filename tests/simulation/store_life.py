@@ -77,7 +77,7 @@ REDRIVEN = ("plain", "live")
 
 def small() -> LogSettings:
     """As small as a log's, with room for a decision of the store while a segment is made."""
-    return replace(tiny(), allocate_bytes=32_768, spare_bytes=65_536)
+    return replace(tiny(), allocate_bytes=32_768, spare_bytes=65_536, commit_in_loop_bytes_max=1_000)
 
 
 class Life:

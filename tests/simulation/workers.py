@@ -2,7 +2,8 @@
 
     submit ──a moment──▶ work ──a moment──▶ done
 
-Work runs in the order it was submitted, one after another, and so does `done`. A
+Work runs in the order it was submitted, one after another, and so does `done`. What runs on
+the loop itself holds it up: while it syncs, time passes, and now and then much of it. A
 `PowerCut` or `Halted` that leaves a job is the end of the machine: `on_dead` is
 told, and no job runs after it. Any other error is a mistake and fails the run.
 """
@@ -14,8 +15,11 @@ from collections.abc import Callable
 from penstock.runtime.interface import NO_SPACE, BackgroundProcessFailed, Dice, Disk
 from tests.simulation.clock import SimDice
 from tests.simulation.disk import PowerCut
+from tests.simulation.loop import running_loop
 
 Job = Callable[[], None]
+# What a sync takes that the loop waits for.
+QUICK_MS_MAX, SURPRISE_MS_MAX, SURPRISES = 0.5, 30.0, 0.1
 
 
 class Halted(BaseException):
@@ -36,7 +40,7 @@ class SimWorkers:
         self._waiting: deque[tuple[Job, Job]] = deque()
         self._worked: deque[Job] = deque()
         self._work_at = self._done_at = 0.0
-        self._is_stopped = False
+        self._is_stopped = self._is_here = False
 
     def submit(self, work: Job, done: Job) -> None:
         if self._is_stopped:
@@ -44,6 +48,24 @@ class SimWorkers:
         self._waiting.append((work, done))
         self._work_at = self._later(self._work_at)
         asyncio.get_running_loop().call_at(self._work_at, self._run_work)
+
+    def run_here(self, work: Job, done: Job) -> None:
+        if self._is_stopped:
+            return
+        self._is_here = True
+        try:
+            is_alive = self._survives(work)
+        finally:
+            self._is_here = False
+        if is_alive:
+            self._survives(done)
+
+    def pass_time(self) -> None:
+        """The disk syncs: what runs on the loop waits for it."""
+        loop = running_loop()
+        if self._is_here and loop is not None:
+            ms_max = SURPRISE_MS_MAX if self._dice.roll() < SURPRISES else QUICK_MS_MAX
+            loop.now_us += int(self._dice.roll() * ms_max * 1_000)
 
     def stop(self) -> None:
         """Forget every job: the machine they belong to is dead."""

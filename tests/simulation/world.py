@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 
 from penstock.runtime.interface import EXIT_STORAGE_FAILED, BackgroundProcess, Clock, Dice, Runtime, Workers
 from penstock.telemetry import LogEvent
-from tests.simulation.clock import SimClock, SimDice
+from tests.simulation.clock import SimClock, SimDice, ticks_us
 from tests.simulation.disk import Choose, PowerCut, SimDisk
 from tests.simulation.loop import OWNER, AnyTask, Leaked, SimLoop, describe, running_loop
 from tests.simulation.workers import Halted, SimAside, SimWorkers
@@ -77,6 +77,7 @@ def sim_runtime(
         aside=aside or SimAside(disk, SimWorkers(dice)),
         halt=halt,
         log_event=log_events or LogEvents(),
+        ticks_us=ticks_us,
     )
 
 
@@ -99,6 +100,7 @@ class Machine:
         assert self._process is None, "the machine runs already"
         self.disk.check_is_up()
         workers = SimWorkers(self.dice, on_dead=self._die)
+        self.disk.syncing = workers.pass_time
         # It is slower, so that much happens before it is done.
         child = SimWorkers(self.dice, on_dead=self._die, delay_ms_max=ASIDE_MS_MAX)
         self._process = _Process((workers, child), self._die)

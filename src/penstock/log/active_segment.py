@@ -154,11 +154,16 @@ class Tail:
 
     def allocate_ahead(self) -> None:
         """Take the next step of space before anyone needs it. Called off the loop, between two commits."""
-        active = self.active
-        comfortable = active.end_bytes + self.promised_bytes + self._settings.spare_bytes
-        if comfortable + self._step_bytes // 2 <= active.allocated_bytes:
-            return
-        self._try_to_allocate(comfortable + self._step_bytes, leave_free=self._settings.leave_free_bytes)
+        if not self.is_ahead():
+            self._try_to_allocate(self._needed_bytes + self._step_bytes, leave_free=self._settings.leave_free_bytes)
+
+    def is_ahead(self) -> bool:
+        """Whether there is half a step more than is needed."""
+        return self._needed_bytes + self._step_bytes // 2 <= self.active.allocated_bytes
+
+    @property
+    def _needed_bytes(self) -> int:
+        return self.active.end_bytes + self.promised_bytes + self._settings.spare_bytes
 
     def lend_spare(self) -> bool:
         """Give the spare of the active segment back, so that the next one can be made; say whether there was any.

@@ -72,7 +72,7 @@ class DiskLog:
         self._end_offset = self._durable_offset = found.active.next_offset
         self._pending: deque[Appended] = deque()
         self._waiters = _Waiters()
-        self._jobs = WriterQueue(runtime.workers, self._next_commit, self._fail)
+        self._jobs = WriterQueue(runtime, self._next_commit, self._fail)
         self._confirming = Confirming(self._jobs.schedule)
         self._floor = Floor(runtime, folder, found, settings.floor_interval_ms, self._fail)
         self._is_closing = self._is_closed = self._sync_is_due = False
@@ -383,14 +383,16 @@ class DiskLog:
                 self._roll(commit, batches[0][1])
             self._write(commit)
 
-        return work, lambda: self._committed(commit)
+        # To roll, or to take more space, means other work of the disk, which nothing tells the time of.
+        is_small = size <= self._settings.commit_in_loop_bytes_max and not must_roll and self._tail.is_ahead()
+        return Job(work, lambda: self._committed(commit), is_small)
 
     def _lone_roll(self) -> Job:
         """Roll without a commit: everything is durable, and nothing waits to be."""
         commit = Commit([], 0, self._tail.active)
         self._tail.begin_roll()
         base_offset = self._end_offset
-        return lambda: self._roll(commit, base_offset), lambda: self._rolled(commit)
+        return Job(lambda: self._roll(commit, base_offset), lambda: self._rolled(commit))
 
     def _roll(self, commit: Commit, base_offset: int) -> None:
         state = replace(self._next_manifest(), active_offset=base_offset)
@@ -488,7 +490,7 @@ class DiskLog:
             self._confirming.begin()
 
         if not self._is_closing:
-            self._jobs.add((active.file.sync, done))
+            self._jobs.add(Job(active.file.sync, done))
 
     def _fail(self, error: OSError) -> NoReturn:
         self._is_closing = self._is_closed = True

@@ -157,7 +157,7 @@ class Confirming:
                 active.is_confirmed = True
                 active.end_bytes += MARKER_BYTES
 
-        return work, done
+        return Job(work, done)
 
     def end(self) -> None:
         self._is_due = False

@@ -54,6 +54,9 @@ class LogSettings:
     # empties it.
     leave_free_bytes: int = 0
     index_every_bytes: int = 16 * 1024
+    # Commits of at most this size are written and synced in the event loop while the disk is quick; 0: none. Not for
+    # one log of many, whose syncs would follow each other there, nor for files that are closed and opened again.
+    commit_in_loop_bytes_max: int = 0
     # Closed segments kept open for reading. An owner of many logs gives each few.
     open_segments_max: int = OPEN_SEGMENTS_MAX
 
@@ -73,6 +76,6 @@ class LogSettings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("allocate_bytes", "spare_bytes", "leave_free_bytes"):
+        for name in ("allocate_bytes", "spare_bytes", "leave_free_bytes", "commit_in_loop_bytes_max"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative")

@@ -197,6 +197,10 @@ class Workers(Protocol):
         """
         ...
 
+    def run_here(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Like `submit`, but on the event loop and before this returns: for what blocks for less than a hand-over."""
+        ...
+
 
 class BackgroundProcessFailed(Exception):
     """Work done aside ended without an answer. What it did to the disk may be half done."""
@@ -231,6 +235,8 @@ class Runtime:
     halt: "Halt"
     # Logs an event: `log_event(LOG_TAIL_CUT, file=…, position=…)`.
     log_event: "LogEventWriter"
+    # Microseconds since some moment: to measure how long something takes.
+    ticks_us: Callable[[], int]
     # The clock on the wall, as it is set now: it may go back, or be wrong. None where it is the other clock.
     wall: Callable[[], int] | None = None
 

@@ -146,7 +146,9 @@ class LoopWorkers:
         asyncio.get_running_loop().call_soon(self._run_next)
 
     def _run_next(self) -> None:
-        work, done = self._jobs.popleft()
+        self.run_here(*self._jobs.popleft())
+
+    def run_here(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         try:
             work()
         except BaseException:
@@ -179,4 +181,5 @@ def memory_runtime(clock: Clock | None = None) -> Runtime:
         aside=InThread(disk),
         halt=halt,
         log_event=log_event,
+        ticks_us=lambda: 0,
     )

@@ -97,12 +97,19 @@ class ThreadWorkers:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             work, done = job
-            try:
-                work()
-            except BaseException:
-                # Work reports its own failures. One that it did not foresee leaves files in an unknown state.
-                self._halt(traceback.format_exc())
+            self._do(work)
             self._loop.call_soon_threadsafe(done)
+
+    def run_here(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        self._do(work)
+        done()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException:
+            # Work reports its own failures. One that it did not foresee leaves files in an unknown state.
+            self._halt(traceback.format_exc())
 
 
 def halt(reason: str, /, code: int = EXIT_STORAGE_FAILED) -> NoReturn:
@@ -129,5 +136,6 @@ def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
         aside=ChildProcess(root),
         halt=halt,
         log_event=log_event,
+        ticks_us=lambda: time.perf_counter_ns() // 1_000,
         wall=lambda: time.time_ns() // 1_000_000,
     )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from penstock.contract.limits import MIB
+from penstock.contract.limits import KIB, MIB
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import Log, LogBusy, LogClosed, LogFull
 from penstock.log.inventory import open_listed
@@ -24,7 +24,7 @@ from penstock.store.embedded.snapshot_file import SnapshotDamaged, load, set_asi
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_UPKEEP_FAILED
 
 # Smaller than a stream's: opening replays what came after the last snapshot, which is made of closed segments.
-JOURNAL_SETTINGS = LogSettings(segment_bytes_max=32 * MIB)
+JOURNAL_SETTINGS = LogSettings(segment_bytes_max=32 * MIB, commit_in_loop_bytes_max=16 * KIB)
 UPKEEP_MS = 1_000
 # How often the history is looked at while there is something to write; it decides itself what is due.
 HISTORY_MS = 200
@@ -158,6 +158,7 @@ def _history_settings(journal: LogSettings) -> LogSettings:
         segment_bytes_max=min(ours.segment_bytes_max, 2 * journal.segment_bytes_max),
         segment_age_ms_max=ours.segment_age_ms_max,
         spare_bytes=ours.spare_bytes,
+        commit_in_loop_bytes_max=0,
     )
 
 
