@@ -35,21 +35,19 @@ from penstock.api.sqs.request import Service as SqsService
 from penstock.api.sqs.signature import Credentials
 from penstock.broker.access import Access
 from penstock.broker.activity import Activity, keeping_activity
-from penstock.broker.api_keys import Keys, SharedKeys, following
-from penstock.broker.keyring import KeysDamaged
+from penstock.broker.api_keys import Keys, KeysDamaged, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
 from penstock.contract.topic_settings import TopicSettings
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.http_connection import Shared
-from penstock.listening.http_limits import USUAL, ConnectionLimits
+from penstock.listening.http_exchange import USUAL, ConnectionLimits
 from penstock.listening.listener import Listener, listening
 from penstock.listening.sockets import CannotListen, Files, address_of, allow_connections, bind, tls_context
 from penstock.log.settings import MAY_LOSE
-from penstock.metrics.health import Health, starting
+from penstock.metrics.health import Health, Watchdog, starting, watching
 from penstock.metrics.prometheus import Connections, Prometheus, Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
-from penstock.metrics.watchdog import Watchdog, watching
 from penstock.runtime.system import log_event
 from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
 from penstock.store_factory import OpenStore, open_store, open_streams

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.api.rest.request import Streams
+from penstock.broker.api_keys import Change, Keyring, decode, encode
 from penstock.broker.audit_files import FOLDER, FolderAuditLog
 from penstock.broker.consumer_groups import open_groups
-from penstock.broker.keyring import Change, Keyring, decode, encode
 from penstock.broker.topics import Topics
 from penstock.contract.limits import BODY_BYTES_MAX, KIB
 from penstock.contract.queue_settings import DAY_MS
@@ -191,8 +191,8 @@ async def _open_database(
     database: "PostgresSettings", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
 ) -> AsyncIterator[OpenStore]:
     from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
-    from penstock.store.postgres.clock import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.health import Watch, watching  # noqa: PLC0415
+    from penstock.store.postgres.leadership import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
 
     async with (
@@ -225,8 +225,8 @@ async def _open_databases(
 ) -> AsyncIterator[OpenStore]:
     """Open those of a map; what is the same database by two names, once."""
     from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
-    from penstock.store.postgres.clock import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.health import Watch, watching  # noqa: PLC0415
+    from penstock.store.postgres.leadership import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.multi_database import RoutedTransactions, open_several  # noqa: PLC0415
 
     clock = FollowingClock(runtime.clock)

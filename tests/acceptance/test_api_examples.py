@@ -12,7 +12,7 @@ from kio.schema.offset_commit.v8.request import OffsetCommitRequestPartition, Of
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from penstock.api.rest.openapi import EXAMPLES
 from penstock.api.rest.operations import OPERATIONS
 from tests.acceptance.http_server import RunningServer, running_server

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.listening.http_limits import USUAL
+from penstock.listening.http_exchange import USUAL
 from tests.acceptance.http_server import RunningServer, running_server
 from tests.acceptance.raw_http import RawAnswer, ask, connect, read_answer, request
 

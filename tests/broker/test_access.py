@@ -19,11 +19,11 @@ from penstock.broker.access import (
     KeyNeeded,
     KeyUnknown,
     NotAllowed,
+    RateLimited,
     Role,
     TooManyQueuesMade,
     hash_of,
 )
-from penstock.broker.rate_limits import RateLimited
 
 SECRET = "s" * 43
 ID = "0123456789ab"

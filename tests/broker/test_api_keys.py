@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.access import ANONYMOUS_ADMIN, Grant, KeyNeeded, KeyUnknown, Role
-from penstock.broker.api_keys import Keys, create_key, following, read_keys, reset_file, revoke_key
-from penstock.broker.keyring import KeyNotFound, KeysDamaged
+from penstock.broker.api_keys import (
+    KeyNotFound,
+    Keys,
+    KeysDamaged,
+    create_key,
+    following,
+    read_keys,
+    reset_file,
+    revoke_key,
+)
 from tests.waiting import elapse
 
 NOW = "2026-11-16T00:00:00Z"

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from kio.serial import entity_reader
 
-from penstock.api.kafka.wire.versions import Api, is_flexible
+from penstock.api.kafka.wire.schema import Api, is_flexible
 from tests.acceptance.processes import ROOT
 from tests.kafka.messages import encoded, request_type, response_type
 from tests.ports import HeldPort

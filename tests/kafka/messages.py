@@ -12,8 +12,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from penstock.api.kafka.wire.schema import OLDER
-from penstock.api.kafka.wire.versions import OFFERED
+from penstock.api.kafka.wire.schema import OFFERED, OLDER
 
 
 def versions_of(key: int) -> list[int]:

@@ -14,11 +14,10 @@ from kio.schema.fetch.v4 import request as fetch_v4
 from kio.schema.metadata.v4 import request as metadata_v4
 from kio.schema.types import TopicName
 
-from penstock.api.kafka.wire.versions import Api
-from penstock.broker import keyring
+from penstock.api.kafka.wire.schema import Api
+from penstock.broker import api_keys
 from penstock.broker.access import Grant, Role
-from penstock.broker.api_keys import change_file, create_key, revoke_key
-from penstock.broker.keyring import NewKey
+from penstock.broker.api_keys import NewKey, change_file, create_key, revoke_key
 from tests.certificates import make_certificate
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, admin, consumer, create, produce_all, producer, read, read_topic
@@ -200,7 +199,7 @@ def test_a_fetch_that_waits_ends_when_an_open_server_gets_its_first_key_and_when
 
 def limited(path: Path, **limits: Any) -> tuple[str, str]:
     wanted = NewKey(name="limited", grants=(Grant(Role.ADMIN, "*"),), **limits)
-    done = change_file(path, lambda found: keyring.create(found, wanted, created_at=""))
+    done = change_file(path, lambda found: api_keys.create(found, wanted, created_at=""))
     return done.key.id, done.text
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from crc32c import crc32c
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.record import varint

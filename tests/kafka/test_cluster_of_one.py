@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from penstock.contract.limits import TOPICS_ASKED_FOR_MAX
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, admin, create, producer

@@ -10,7 +10,7 @@ import pytest
 from penstock.api.kafka.connection import Connection, Limits, Parts, Shared
 from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Header
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from penstock.contract.limits import MIB
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import Listener, listening

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from penstock.api.kafka.wire.versions import OFFERED, Api
+from penstock.api.kafka.wire.schema import OFFERED, Api
 from penstock.api.rest.operations import OPERATIONS
 from penstock.broker.access import Grant, Role
 from penstock.broker.api_keys import create_key

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, consumer, create, produce_all, producer
 from tests.kafka.messages import request_type

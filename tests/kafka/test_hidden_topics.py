@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 from confluent_kafka import TopicPartition
 
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from penstock.broker.access import Grant, Role
 from penstock.broker.api_keys import create_key
 from penstock.core.consumer_group.members import assigned_partitions, subscribed_topics

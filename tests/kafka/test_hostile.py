@@ -7,7 +7,7 @@ import pytest
 from kio.schema.metadata.v5.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from penstock.api.kafka.wire.versions import OFFERED, Api
+from penstock.api.kafka.wire.schema import OFFERED, Api
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.messages import encoded
 from tests.last_words import end_speech

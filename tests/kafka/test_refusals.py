@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, ShareConsumer
 from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.request import Operation
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import WAIT_S, consumer, create, produce_all, producer
 from tests.kafka.messages import request_type

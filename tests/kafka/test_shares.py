@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.api.kafka.wire.versions import Api
-from penstock.broker.access import Caller, Grant, Role
+from penstock.api.kafka.wire.schema import Api
+from penstock.broker.access import Caller, Grant, Holds, Role, Share
 from penstock.broker.api_keys import create_key
 from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.redrives import RedriveRequest, TooManyRedrives
-from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import GROUPS_MAX, PARTITIONS_MAX, REDRIVES_MAX
 from tests.api.asgi import open_api
 from tests.api.holders import Holder, access_of

@@ -9,7 +9,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from tests.kafka.brokers import Broker, RawClient
 from tests.kafka.librdkafka import WAIT_S, admin, create
 from tests.kafka.messages import request_type

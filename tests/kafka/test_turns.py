@@ -13,8 +13,7 @@ from penstock.api.kafka.wire.fetch import reading_fetch
 from penstock.api.kafka.wire.fields import TURN_ELEMENTS
 from penstock.api.kafka.wire.frames import Header
 from penstock.api.kafka.wire.produce import reading_produce
-from penstock.api.kafka.wire.schema import reading_request, write_response
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api, reading_request, write_response
 from penstock.broker.consumer_groups import open_groups
 from penstock.contract.topic_settings import TopicSettings
 from penstock.metrics.streams import families_of_streams

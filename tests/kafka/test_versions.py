@@ -11,7 +11,7 @@ import pytest
 from aiokafka.protocol import admin, commit
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.wire.versions import OFFERED, Api
+from penstock.api.kafka.wire.schema import OFFERED, Api
 from tests.acceptance.processes import ROOT
 from tests.kafka.brokers import Broker, RawClient, request
 from tests.kafka.librdkafka import create

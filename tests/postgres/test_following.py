@@ -6,7 +6,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import SystemClock
-from penstock.store.postgres.clock import TOLERATED_MS, FollowingClock, following_of
+from penstock.store.postgres.leadership import TOLERATED_MS, FollowingClock, following_of
 from penstock.store.postgres.multi_database import CommonClock
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema

@@ -12,9 +12,8 @@ import pytest
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.errors import QueueNotFound
-from penstock.store.postgres.blocking import BriefWaits
 from penstock.store.postgres.database import PostgresSettings, Timing
-from penstock.store.postgres.errors import Locked
+from penstock.store.postgres.errors import BriefWaits, Locked
 from penstock.store.postgres.store import PostgresStore
 from penstock.telemetry import STORE_WAITS, LogEvent
 from tests.postgres.schemas import empty_schema

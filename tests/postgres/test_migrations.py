@@ -15,8 +15,8 @@ from penstock.core.queue.message import Drafts, Receipt, Sender
 from penstock.store.interface import Outcome, RedriveOrder
 from penstock.store.pages import HistoryRange
 from penstock.store.postgres import migrate
-from penstock.store.postgres.blocking import BriefWaits
 from penstock.store.postgres.database import TIMING, PostgresSettings, Timing
+from penstock.store.postgres.errors import BriefWaits
 from penstock.store.postgres.migrate import SchemaMissing, SchemaState, plan, steps
 from penstock.store.postgres.statements import migrations, read
 from penstock.store.postgres.store import PostgresStore

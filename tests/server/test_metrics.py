@@ -15,9 +15,8 @@ from penstock.api.rest.operations import OPERATIONS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.metrics import prometheus
-from penstock.metrics.health import Health
+from penstock.metrics.health import Health, watching
 from penstock.metrics.prometheus import Connections, Prometheus, Requests
-from penstock.metrics.watchdog import watching
 from penstock.server import Application, open_application, operation_of
 from penstock.settings import ServerSettings
 from penstock.store.interface import Release

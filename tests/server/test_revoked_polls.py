@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.broker import keyring
+from penstock.broker import api_keys
 from penstock.broker.access import Grant, Role, sqs_access_key_id
-from penstock.broker.api_keys import change_file, create_key, revoke_key
-from penstock.broker.keyring import NewKey
+from penstock.broker.api_keys import NewKey, change_file, create_key, revoke_key
 from penstock.settings import ServerSettings
 from tests.server.serving import ANSWER_S, server
 from tests.sqs.conftest import client_of
@@ -39,7 +38,7 @@ def test_a_long_poll_of_rest_is_answered_401_when_its_key_is_revoked(tmp_path: P
 def test_a_long_poll_of_sqs_is_refused_as_an_unknown_key_is_when_its_key_is_revoked(tmp_path: Path) -> None:
     settings = on_any_port(tmp_path)
     wanted = NewKey(name="a", grants=(Grant(Role.ADMIN, "*"),), has_sqs=True)
-    key = change_file(settings.keys_path, lambda found: keyring.create(found, wanted, created_at="")).key
+    key = change_file(settings.keys_path, lambda found: api_keys.create(found, wanted, created_at="")).key
     with server(settings) as running:
         pair = {"aws_access_key_id": sqs_access_key_id(key.id), "aws_secret_access_key": key.sqs_secret}
         sqs = client_of(running.url, **pair)

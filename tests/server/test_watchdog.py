@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from penstock.metrics.watchdog import watching
+from penstock.metrics.health import watching
 from penstock.telemetry import SERVER_STALLED, LogEvent
 
 

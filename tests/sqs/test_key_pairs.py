@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.api.sqs.app import ACTIONS
-from penstock.broker import keyring
+from penstock.broker import api_keys
 from penstock.broker.access import GRANTED, INCLUDED, Grant, Role, sqs_access_key_id
-from penstock.broker.api_keys import Keys, change_file
-from penstock.broker.keyring import Change, NewKey
+from penstock.broker.api_keys import Change, Keys, NewKey, change_file
 from penstock.settings import ServerSettings
 from tests.server.serving import server
 from tests.sqs.conftest import client_of, received
@@ -22,7 +21,7 @@ DENIED = ("AccessDenied", 403)
 
 def make(path: Path, name: str, *grants: Grant, **limits: Any) -> Change:
     wanted = NewKey(name=name, grants=grants, has_sqs=True, **limits)
-    return change_file(path, lambda found: keyring.create(found, wanted, created_at=""))
+    return change_file(path, lambda found: api_keys.create(found, wanted, created_at=""))
 
 
 class Stage:
@@ -178,11 +177,11 @@ def test_a_wrong_secret_is_refused_and_so_is_the_id_of_no_key(stage: Stage) -> N
 def test_both_secrets_of_a_rotated_pair_sign_until_the_old_one_ends(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     before = make(path, "turning", Grant(Role.SEND, "orders*"))
-    after = change_file(path, lambda found: keyring.rotate(found, before.key.id, keep_ms=60_000, now_ms=10**13))
+    after = change_file(path, lambda found: api_keys.rotate(found, before.key.id, keep_ms=60_000, now_ms=10**13))
     pairs = Keys(path).access.sqs_pairs(sqs_access_key_id(before.key.id))
     assert [secret for secret, _ in pairs] == [after.key.sqs_secret, before.key.sqs_secret]
     assert len({before.key.sqs_secret, after.key.sqs_secret}) == 2
-    change_file(path, lambda found: keyring.rotate(found, before.key.id, keep_ms=60_000, now_ms=0))
+    change_file(path, lambda found: api_keys.rotate(found, before.key.id, keep_ms=60_000, now_ms=0))
     access = Keys(path).access
     assert len(access.sqs_pairs(sqs_access_key_id(before.key.id))) == 1
     assert access.has_sqs_keys

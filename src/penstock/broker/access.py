@@ -19,20 +19,33 @@ a time that does not depend on where they differ, also for a key that there is n
 Between two secrets of a key both are good (`former`), until the older one ends. Who
 waits for something is told when the key ends: see `Access.watch`.
 
-Nothing here touches a file; `keys` does.
+Rates: a key may have so many requests and bytes a second, with a burst of one second. Each
+server counts for itself. What is taken is counted after it is known, so a level may fall
+below zero: a large request is let through whole, and the next one waits until it is paid for.
+
+Shares: one key cannot use up a limit that all keys share.
+
+    long polls, waiting fetches, running redrives     counted while they last, by the name of the key
+    consumer groups, partitions                       counted by name: those that the key may use, made by any key
+
+A key with the role `admin` on all queues may have all: it can delete what others have anyway. So may
+the one caller of a server without keys.
+
+Nothing here touches a file; `api_keys` does. Time is an argument.
 """
 
 import hmac
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import pbkdf2_hmac, sha256
 from typing import NamedTuple, Self
 
-from penstock.broker.rate_limits import Rate
+from penstock.contract.limits import KEY_SHARE_PERCENT
 from penstock.contract.names import BadPattern, check_pattern, fits, is_dead_letters
 from penstock.runtime.system import SystemClock
 
@@ -452,3 +465,116 @@ def key_id_of(header: str) -> str:
     """Return the id of the key that a header shows, whether it is good or not; "" for what is no key."""
     found = _BEARER.fullmatch(header)
     return found[1] if found else ""
+
+
+class RateLimited(Exception):
+    """The key goes faster than it may; ``retry_after_ms`` says when it may go on."""
+
+    def __init__(self, message: str, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+
+class Bucket:
+    """Fills at a rate up to what comes in a second, and is taken from.
+
+    >>> bucket = Bucket(per_s=10)
+    >>> bucket.take(15, now_ms=0)
+    >>> [bucket.wait_ms(now_ms) for now_ms in (0, 400, 501)]
+    [501, 101, 0]
+    """
+
+    __slots__ = ("per_s", "_level", "_at_ms")
+
+    def __init__(self, per_s: int) -> None:
+        assert per_s > 0
+        self.per_s = per_s
+        # In thousandths, so that all numbers are whole.
+        self._level = per_s * 1_000
+        self._at_ms = 0
+
+    def take(self, amount: int, *, now_ms: int) -> None:
+        self._fill(now_ms)
+        self._level -= amount * 1_000
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return for how long nothing may be taken; 0 if something may."""
+        self._fill(now_ms)
+        return 0 if self._level > 0 else -self._level // self.per_s + 1
+
+    def _fill(self, now_ms: int) -> None:
+        passed_ms = max(0, now_ms - self._at_ms)
+        self._at_ms = max(now_ms, self._at_ms)
+        self._level = min(self.per_s * 1_000, self._level + passed_ms * self.per_s)
+
+
+class Rate:
+    """The two buckets of a key; one that is None has no limit."""
+
+    __slots__ = ("requests", "bytes")
+
+    def __init__(self, *, requests_per_s: int | None, bytes_per_s: int | None) -> None:
+        self.requests = None if requests_per_s is None else Bucket(requests_per_s)
+        self.bytes = None if bytes_per_s is None else Bucket(bytes_per_s)
+
+    def wait_ms(self, now_ms: int) -> int:
+        return max(0 if each is None else each.wait_ms(now_ms) for each in (self.requests, self.bytes))
+
+    def take_request(self, now_ms: int) -> None:
+        if self.requests is not None:
+            self.requests.take(1, now_ms=now_ms)
+
+    def take_bytes(self, size: int, now_ms: int) -> None:
+        if self.bytes is not None:
+            self.bytes.take(size, now_ms=now_ms)
+
+    def check(self, name: str, now_ms: int) -> None:
+        """Count a request, or raise `RateLimited`."""
+        for bucket, what in ((self.requests, "requests"), (self.bytes, "bytes")):
+            wait_ms = 0 if bucket is None else bucket.wait_ms(now_ms)
+            if bucket is not None and wait_ms:
+                raise RateLimited(f"the key {name!r} may do {bucket.per_s} {what} per second", wait_ms)
+        self.take_request(now_ms)
+
+
+class Share:
+    """So many percent of a limit for each key."""
+
+    __slots__ = ("percent",)
+
+    def __init__(self, percent: int = KEY_SHARE_PERCENT) -> None:
+        self.percent = percent
+
+    def most(self, caller: Caller, limit: int) -> int:
+        """Return how many a caller may have where all may have ``limit``: at least one.
+
+        >>> from penstock.broker.access import ANONYMOUS_ADMIN
+        >>> Share(25).most(ANONYMOUS_ADMIN, 100), Share(25).most(Caller("shop", ()), 100)
+        (100, 25)
+        """
+        return limit if caller.is_owner else max(1, limit * self.percent // 100)
+
+
+class Holds:
+    """What each key holds at this moment of something that all may have ``limit`` of."""
+
+    def __init__(self, limit: int, share: Share, refusal: Callable[[int], Exception]) -> None:
+        self._limit = limit
+        self._share = share
+        self._refusal = refusal
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, caller: Caller) -> Iterator[None]:
+        """Hold one more within this. Raises the refusal if the key holds its share already."""
+        most = self._share.most(caller, self._limit)
+        name = caller.name
+        if not caller.is_owner and self._held[name] >= most:
+            raise self._refusal(most)
+        self._held[name] += 1
+        try:
+            yield
+        finally:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]

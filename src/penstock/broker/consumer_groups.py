@@ -16,8 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
-from penstock.broker.shares import Share
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role, Share
 from penstock.contract.limits import GROUPS_MAX, OFFSET_MAX, OFFSET_METADATA_BYTES_MAX
 from penstock.core.consumer_group.members import (
     CONSUMER,

@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from penstock.broker.access import ANONYMOUS_ADMIN, Caller, NotAllowed, Role, TooManyQueuesMade
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Holds, NotAllowed, Role, Share, TooManyQueuesMade
 from penstock.broker.activity import Activity
 from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.long_polls import ClientPresence, LongPolls, TooManyWaiting
 from penstock.broker.redrives import Redrives
 from penstock.broker.send_batching import SendBatching
-from penstock.broker.shares import Holds, Share
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import ID_PREFIX
 from penstock.contract.queue_settings import QueueSettings

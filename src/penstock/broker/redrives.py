@@ -32,9 +32,8 @@ from enum import Enum
 
 import msgspec
 
-from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role, Share
 from penstock.broker.dead_letters import goes_back
-from penstock.broker.shares import Share
 from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime

@@ -28,8 +28,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role
-from penstock.broker.shares import Holds, Share
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Holds, Role, Share
 from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header

@@ -17,10 +17,20 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.broker import keyring as changes
+from penstock.broker import api_keys
 from penstock.broker.access import KEY_TEXT, BadGrant, Grant, Key, Role, sqs_access_key_id
-from penstock.broker.api_keys import change_file, read_keyring, reset_file
-from penstock.broker.keyring import Change, KeyExists, KeyNotFound, Keyring, KeysDamaged, NewKey, TooManyKeys
+from penstock.broker.api_keys import (
+    Change,
+    KeyExists,
+    KeyNotFound,
+    Keyring,
+    KeysDamaged,
+    NewKey,
+    TooManyKeys,
+    change_file,
+    read_keyring,
+    reset_file,
+)
 from penstock.cli.config import Config, Json, LocalSession, loaded, with_options
 from penstock.cli.migrate import run_on
 from penstock.cli.output import ExitCode, print_json, refuse, remark, say, show, table
@@ -138,7 +148,8 @@ def create(
         refuse("--text is no key; it must be what `penstock key generate` prints")
     try:
         done = _change(
-            session.settings, lambda keyring: changes.create(keyring, wanted, created_at=_instant(now), text=text or "")
+            session.settings,
+            lambda keyring: api_keys.create(keyring, wanted, created_at=_instant(now), text=text or ""),
         )
     except KeyExists as error:
         if not error.is_same:
@@ -159,7 +170,7 @@ def generate(*, as_json: Json = False) -> None:
 
     penstock key generate > secrets/admin_key
     """
-    text = changes.new_text(secrets.token_hex(6))
+    text = api_keys.new_text(secrets.token_hex(6))
     show({"key": text}, text, as_json=as_json)
 
 
@@ -213,7 +224,7 @@ def rotate(
     """
     keep_ms = span_ms("--keep-old-for", keep_old_for)
     now_ms = _ms(datetime.now(UTC))
-    done = _change(session.settings, lambda keyring: changes.rotate(keyring, key_id, keep_ms=keep_ms, now_ms=now_ms))
+    done = _change(session.settings, lambda keyring: api_keys.rotate(keyring, key_id, keep_ms=keep_ms, now_ms=now_ms))
     _show_new(session, done)
 
 
@@ -231,7 +242,7 @@ def revoke(
 
     penstock key revoke 1f2e3d4c5b6a
     """
-    key = _change(session.settings, lambda keyring: changes.revoke(keyring, key_id)).key
+    key = _change(session.settings, lambda keyring: api_keys.revoke(keyring, key_id)).key
     session.show(_shown(key), f"Revoked the key {key.id} of {key.name}.")
 
 

@@ -157,7 +157,7 @@ Reason = tuple[tuple[type[BaseException], ...], ExitCode, str]
 
 def _reasons() -> list[Reason]:
     """Return what can keep a server from starting; the first that fits counts."""
-    from penstock.broker.keyring import KeysDamaged
+    from penstock.broker.api_keys import KeysDamaged
     from penstock.listening.sockets import BadCertificate
     from penstock.log.manifest import UnknownFormat
     from penstock.log.recovery import LogCorrupted

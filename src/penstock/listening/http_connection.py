@@ -37,9 +37,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.listening.buffers import BufferBudget
-from penstock.listening.http_exchange import CLIENT_GONE, DEPARTURE, Application, Exchange, Message
-from penstock.listening.http_limits import (
+from penstock.listening.http_exchange import (
+    CLIENT_GONE,
+    DEPARTURE,
+    Application,
     ConnectionLimits,
+    Exchange,
+    Message,
     body_too_late,
     framing_too_large,
     head_too_large,

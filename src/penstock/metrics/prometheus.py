@@ -29,9 +29,8 @@ from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Ro
 from penstock.broker.queues import Queues, Totals
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import Tier
-from penstock.metrics.health import Commits, Health, refused
-from penstock.metrics.watchdog import BOUNDS_S as LAG_BOUNDS_S
-from penstock.metrics.watchdog import Watchdog
+from penstock.metrics.health import BOUNDS_S as LAG_BOUNDS_S
+from penstock.metrics.health import Commits, Health, Watchdog, refused
 from penstock.store.errors import StoreUnreachable
 from penstock.store.interface import Counts, Description
 from penstock.telemetry import Metric

@@ -29,7 +29,7 @@ from typing import Protocol, cast
 
 from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Frames, Header, NotOffered, framed, read_header
-from penstock.api.kafka.wire.versions import Api
+from penstock.api.kafka.wire.schema import Api
 from penstock.contract.limits import KIB, MIB
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import drain_tasks, expire_due, is_file_beyond

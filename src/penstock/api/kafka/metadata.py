@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.errors import REFUSALS, code_of
 from penstock.api.kafka.request import CLUSTER_ID, NODE_ID, Request, Values, in_turns, on_cluster, on_topic
-from penstock.api.kafka.wire.versions import OFFERED
+from penstock.api.kafka.wire.schema import OFFERED
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
 from penstock.streams.topic import (

@@ -50,8 +50,7 @@ from penstock.api.kafka.wire.fetch import reading_fetch, write_fetched
 from penstock.api.kafka.wire.fields import at_once
 from penstock.api.kafka.wire.frames import Header
 from penstock.api.kafka.wire.produce import ProducedPartition, read_front, reading_produce, write_produced
-from penstock.api.kafka.wire.schema import reading_request, response_plan, write_response
-from penstock.api.kafka.wire.versions import OFFERED, Api
+from penstock.api.kafka.wire.schema import OFFERED, Api, reading_request, response_plan, write_response
 from penstock.broker.access import Caller
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import Listener, listening

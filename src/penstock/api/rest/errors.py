@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
+from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, RateLimited, TooManyQueuesMade
 from penstock.broker.consumer_groups import BadGroupName, GroupNotEmpty, GroupNotFound
 from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
-from penstock.broker.rate_limits import RateLimited
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.contract.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
 from penstock.contract.names import BadName

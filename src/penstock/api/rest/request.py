@@ -21,9 +21,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.api import front
-from penstock.api.front import ClientPresence, Receive, Scope, TooLong
+from penstock.api.front import ClientPresence, Receive, Scope, TooLong, has_more_in_json, has_more_in_msgpack
 from penstock.api.rest.errors import Refused, bad_field
-from penstock.api.values import has_more_in_json, has_more_in_msgpack
 from penstock.broker.access import Access, Caller, KeyUnknown, Role, key_id_of
 from penstock.broker.consumer_groups import Groups
 from penstock.broker.queues import Queues

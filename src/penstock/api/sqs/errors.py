@@ -7,10 +7,9 @@ older SDKs read the code from XML. Programs compare either, so both are AWS's ow
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, TooManyQueuesMade
+from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, RateLimited, TooManyQueuesMade
 from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import Stopping
-from penstock.broker.rate_limits import RateLimited
 from penstock.broker.redrives import TooManyRedrives
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import BadSettings

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.api.front import has_more_in_json
 from penstock.api.sqs.errors import SERIALIZATION, TOO_LARGE, Refused
 from penstock.api.sqs.shapes import Shape
-from penstock.api.values import has_more_in_json
 from penstock.contract.limits import KIB, SQS_VALUES_MAX
 
 CONTENT_TYPE = b"application/x-amz-json-1.0"

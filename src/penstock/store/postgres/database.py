@@ -39,7 +39,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.contract.names import check_schema
 from penstock.store.errors import NotConfirmed, StoreTurnsAway
 from penstock.store.postgres.array_codec import DUMPERS
-from penstock.store.postgres.blocking import BRIEF_WAITS, BriefWaits
 from penstock.store.postgres.connection import (
     Arguments,
     BoundedConnection,
@@ -53,7 +52,7 @@ from penstock.store.postgres.connection import (
     unanswered,
 )
 from penstock.store.postgres.durability import CONFIRM, CommitGate
-from penstock.store.postgres.errors import READ_ONLY, Locked, not_let_in, refusal
+from penstock.store.postgres.errors import BRIEF_WAITS, READ_ONLY, BriefWaits, Locked, not_let_in, refusal
 from penstock.store.postgres.statements import SqlFunction, function, statement
 
 # How often calls are checked for their duration, and how long connecting is not tried after a failure.

@@ -29,7 +29,7 @@ from psycopg import AsyncConnection
 
 from penstock.runtime.interface import LogEventWriter
 from penstock.store.errors import NotConfirmed, StoreUnfit
-from penstock.store.postgres.blocking import quiet
+from penstock.store.postgres.errors import quiet
 from penstock.store.postgres.statements import statement
 from penstock.telemetry import STORE_CONFIRMS, STORE_UNCONFIRMED
 

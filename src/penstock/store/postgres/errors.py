@@ -3,18 +3,23 @@
 The database's own messages may name hosts, users and tables, so they go to the log only; these sentences may be shown
 to any caller. A refused call has changed nothing. Every other database error is a bug of ours and is not translated.
 
-A lock that others may hold for long is waited for half a second at most (`sql/`), because everybody else would queue
-up behind the waiter. Then it is released and tried again a little later (`retry_on_lock`).
+A lock that others may hold for long is waited for half a second at most (`sql/`), because all others would queue
+up behind the waiter. Then it is released and tried again a little later (`retry_on_lock`). A store that opens waits as
+briefly; between two tries it looks up the holders in `pg_locks` and logs them (`without_long_waits`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import psycopg
+from psycopg import AsyncConnection, errors
 
+from penstock.runtime.interface import LogEventWriter
 from penstock.store.errors import StoreForbids, StoreRefuses, StoreTurnsAway
 from penstock.store.postgres.connection import ConnectFailed
+from penstock.telemetry import STORE_WAITS, LogEvent
 
 # The database takes no changes; another one may, that the same URL leads to by now.
 READ_ONLY = "25006"
@@ -91,3 +96,65 @@ async def retry_on_lock(run: Callable[[], Awaitable[T]], waits_s: Sequence[float
         except Locked:
             await asyncio.sleep(wait_s)
     return await run()
+
+
+_TRIES_MAX = 20
+_HOLDERS_MAX = 3
+# Who holds tables of the schema by more than reading them, those first that have held them longest. A role without
+# pg_read_all_stats sees no application and no time of other roles.
+_HOLDERS = """
+SELECT held.pid, held.relation::regclass::text, held.mode, who.usename::text, who.application_name, who.xact_start::text
+  FROM pg_locks AS held
+  JOIN pg_class ON pg_class.oid = held.relation
+  JOIN pg_database ON pg_database.oid = held.database AND datname = current_database()
+  LEFT JOIN pg_stat_activity AS who ON who.pid = held.pid
+ WHERE held.granted AND held.pid IS DISTINCT FROM pg_backend_pid() AND relkind IN ('r', 'p', 'S')
+   AND relnamespace = to_regnamespace(%s)
+ ORDER BY held.mode = 'AccessShareLock', who.xact_start LIMIT %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BriefWaits:
+    """How long one try waits for a lock, in PostgreSQL's words, and how long after it the next one begins."""
+
+    lock: str = "2s"
+    pause_s: float = 1.0
+
+    @property
+    def limit(self) -> str:
+        """The statement that limits the waits of a transaction."""
+        return f"SET LOCAL lock_timeout = '{self.lock}'"
+
+
+BRIEF_WAITS = BriefWaits()
+
+
+def quiet(event: LogEvent, /, **fields: object) -> None:
+    """Log nothing: for a store that is opened where nothing reads a log."""
+
+
+async def without_long_waits(
+    connection: AsyncConnection,
+    schema: str,
+    run: Callable[[], Awaitable[None]],
+    log_event: LogEventWriter,
+    *,
+    pause_s: float,
+) -> None:
+    """Run something that waits for locks for a moment only, until it gets them; raises what the last try raised."""
+    for tries_left in reversed(range(_TRIES_MAX)):
+        try:
+            await run()
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            if not tries_left:
+                raise
+            for pid, table, mode, role, application, since in await _holders(connection, schema):
+                log_event(STORE_WAITS, table=table, mode=mode, pid=pid, role=role, application=application, since=since)
+            await asyncio.sleep(pause_s)
+        else:
+            return
+
+
+async def _holders(connection: AsyncConnection, schema: str) -> list[tuple[object, ...]]:
+    return await (await connection.execute(_HOLDERS, (schema, _HOLDERS_MAX))).fetchall()

@@ -1,6 +1,6 @@
 """The API keys of a database: one row, which all its servers read and every change replaces.
 
-What is in the text is no matter of the store; see `broker.keyring`. Every change gives it
+What is in the text is no matter of the store; see `broker.api_keys`. Every change gives it
 another revision, so that who looks each second is sent the text only if it is another one.
 There is no LISTEN, so that it works behind a pooler, too.
 

@@ -8,6 +8,10 @@ holds a lock of the whole server until its commit is written, so it is never sen
 transaction that writes nothing. Callers' transactions send one as rarely; for the others the store polls until they
 have ended, and then notifies.
 
+All stores of a database go by the latest time that any of them has seen. One machine whose clock is hours fast would
+end the leases of all, and then time would stand still for all until it has come. Every machine asks the same database,
+so its clock decides who is wrong. Small differences do not matter, and are left as they are (`FollowingClock`).
+
 Behind a transaction pooler nothing stays with a connection: leases are not restarted after a restart, every store runs
 maintenance, and long polls are woken at every beat to look for themselves. Sending notifications still works.
 """
@@ -15,19 +19,73 @@ maintenance, and long polls are woken at every beat to look for themselves. Send
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol, runtime_checkable
 
 import psycopg
 from psycopg import AsyncConnection, Notify
 
-from penstock.runtime.interface import LogEventWriter
+from penstock.runtime.interface import Clock, LogEventWriter
 from penstock.store.errors import NotConfirmed, OutcomeUnknown, StoreForbids, StoreUnreachable
 from penstock.store.postgres import migrate
-from penstock.store.postgres.blocking import quiet, without_long_waits
-from penstock.store.postgres.clock import Following
 from penstock.store.postgres.connection import ConnectionLost, answered_within
 from penstock.store.postgres.database import Database
 from penstock.store.postgres.durability import Engine, check_durable
-from penstock.store.postgres.errors import refusal
+from penstock.store.postgres.errors import quiet, refusal, without_long_waits
+
+# Machines with a time service differ by much less, and leases are longer.
+TOLERATED_MS = 10_000
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A clock that can be told what time it is."""
+
+    def own_ms(self) -> int:
+        """The time of this machine, whatever was heard."""
+        ...
+
+    def synchronize(self, theirs_ms: int, *, asked_ms: int, heard_ms: int) -> None:
+        """Learn what another clock said between two moments of our own."""
+        ...
+
+    @property
+    def doubt(self) -> str | None:
+        """What is wrong with the clock of this machine, None if nothing is."""
+        ...
+
+
+def following_of(clock: Clock) -> Following | None:
+    """Return what to tell the time to: a clock that can be told, or the one that it goes by."""
+    found = getattr(clock, "following", clock)
+    return found if isinstance(found, Following) else None
+
+
+class FollowingClock:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._offset_ms
+
+    def own_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def synchronize(self, theirs_ms: int, *, asked_ms: int, heard_ms: int) -> None:
+        offset_ms = theirs_ms - (asked_ms + heard_ms) // 2
+        is_far = abs(offset_ms) > TOLERATED_MS + heard_ms - asked_ms
+        self._offset_ms = offset_ms if is_far else 0
+
+    @property
+    def doubt(self) -> str | None:
+        if not self._offset_ms:
+            return None
+        side = "ahead of" if self._offset_ms < 0 else "behind"
+        return (
+            f"the clock of this machine is {abs(self._offset_ms) / 1_000:,.0f} s {side} that of the database, which "
+            "counts: see to a time service on both"
+        )
+
 
 TIDY_BEATS = 5
 # How many names one call has.

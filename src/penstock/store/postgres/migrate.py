@@ -19,7 +19,7 @@ from psycopg import AsyncConnection, errors
 
 from penstock.runtime.interface import LogEventWriter
 from penstock.store.errors import StoreUnfit
-from penstock.store.postgres.blocking import BRIEF_WAITS, BriefWaits, quiet, without_long_waits
+from penstock.store.postgres.errors import BRIEF_WAITS, BriefWaits, quiet, without_long_waits
 from penstock.store.postgres.statements import definitions, migrations, read
 
 _VERSION_TABLE = (

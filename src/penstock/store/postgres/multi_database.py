@@ -25,11 +25,11 @@ from penstock.core.queue.message import Drafts, Receipt
 from penstock.core.routes import Routes
 from penstock.runtime.interface import Clock, Dice, LogEventWriter
 from penstock.store.errors import QueueNotFound, StoreForbids, StoreUnfit, StoreUnreachable
-from penstock.store.postgres.blocking import quiet
 from penstock.store.postgres.caller_transaction import CallerTransaction, QueueElsewhere, Raw, Transactions
-from penstock.store.postgres.clock import following_of
 from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
+from penstock.store.postgres.errors import quiet
+from penstock.store.postgres.leadership import following_of
 from penstock.store.postgres.statements import statement
 from penstock.store.postgres.store import PostgresStore
 

@@ -46,15 +46,13 @@ from penstock.store.interface import (
 from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 from penstock.store.postgres import lease, listing, operations, queries, send, settle
 from penstock.store.postgres.audit_log import PostgresAuditLog
-from penstock.store.postgres.blocking import quiet
-from penstock.store.postgres.clock import following_of
 from penstock.store.postgres.connection import ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.durability import CommitState
-from penstock.store.postgres.errors import retry_on_lock
+from penstock.store.postgres.errors import quiet, retry_on_lock
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
-from penstock.store.postgres.leadership import Leadership
+from penstock.store.postgres.leadership import Leadership, following_of
 from penstock.store.postgres.maintenance import Maintenance
 from penstock.store.postgres.operations import PostgresRedrives
 from penstock.store.postgres.queries import ExplainRequest, QueueNames, Summaries, explain

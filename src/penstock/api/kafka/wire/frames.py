@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.api.kafka.wire.fields import Reader
-from penstock.api.kafka.wire.versions import Api, is_flexible, is_offered
+from penstock.api.kafka.wire.schema import Api, is_flexible, is_offered
 
 _LENGTH = Struct(">i")
 _LENGTH_AND_CORRELATION = Struct(">ii")
