@@ -72,6 +72,23 @@ def test_now_and_then_a_look_goes_further_back() -> None:
     assert known.lapsed_from_ms(1_000_000 + FORGET_MS) == -1
 
 
+def test_a_look_that_is_told_that_nothing_is_due_counts_as_one() -> None:
+    known = known_queue(looked_at_ms=1_000_000)
+    for now_ms, from_ms in (
+        (1_001_000, 1_000_000 - LATE_MS),
+        (1_059_000, 1_001_000 - LATE_MS),
+        (1_061_000, 1_061_000 - LATER_MS),
+        (1_062_000, 1_061_000 - LATE_MS),
+    ):
+        assert known.looks_from_ms(now_ms) == known.looks_from_ms(now_ms) == from_ms
+        known.nothing_was_due(now_ms, from_ms=from_ms)
+    # Meanwhile another look has left a lease that others hold.
+    left = 1_062_000 - LATE_MS
+    known.asked(1_062_500, left, from_ms=left, has_spent=False)
+    known.nothing_was_due(1_063_000, from_ms=left)
+    assert known.looks_from_ms(1_064_000) == left - 1
+
+
 async def opened(settings: PostgresSettings, clock: SimClock) -> PostgresStore:
     return await PostgresStore.open(settings, clock=clock, dice=SimDice(), may_migrate=False, has_upkeep=False)
 
@@ -117,7 +134,7 @@ async def test_however_many_leases_have_ended_all_of_their_messages_come_back() 
     try:
         await store.create("orders", QueueSettings())
         # More than one call lets lapse, and long ago: nobody was there to see it.
-        count = ADVANCE_MOST + 104
+        count = ADVANCE_MOST + 108
         await store.send("orders", Drafts(bodies=[b""] * count))
         async with asyncio.TaskGroup() as tasks:
             for _ in range(8):

@@ -59,6 +59,37 @@ async def test_whoever_leases_does_not_wait_until_all_have_aged(monkeypatch: pyt
             assert 10 * turn - turn <= await aged(stage) <= 10 * turn
 
 
+async def test_a_receive_does_not_wait_until_all_messages_of_leases_that_lapse_are_dealt_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease, "ADVANCE_MOST_OF_A_LEASE", 10)
+    async with opened(replace(SETTINGS, deliveries_max=1)) as stage:
+        for _ in range(6):
+            await stage.store.send("orders", Drafts(bodies=[b""] * 20))
+            await stage.lease(20, lease_ms=1_000)
+        stage.clock.advance_ms(2_000)
+        assert await stage.store.lease("orders", want=1) is None
+        # It finds nothing, so it buries some and looks once more: two turns, of a lease each.
+        assert await places_by_state(stage) == {
+            ("orders", "leased"): 80,
+            ("orders", "spent"): 30,
+            ("orders.dead", ""): 10,
+        }
+        await stage.store.tidy()
+        assert await places_by_state(stage) == {("orders.dead", ""): 120}
+
+
+async def places_by_state(stage: Stage) -> dict[tuple[str, str], int]:
+    text = """
+        SELECT q.name, CASE WHEN m.state = 4 THEN 'spent' ELSE '' END, count(*)
+        FROM penstock.marked AS m JOIN penstock.queue AS q ON q.number = m.queue GROUP BY 1, 2
+        UNION ALL SELECT q.name, 'leased', sum(e.held)
+        FROM penstock.lease AS e JOIN penstock.queue AS q ON q.number = e.queue GROUP BY 1, 2
+    """
+    rows = await (await stage.watcher.execute(text.encode())).fetchall()
+    return {(name, place): int(count) for name, place, count in rows}
+
+
 DUE = (
     "a lease lapses", "it is spent", "it wakes", "its escalation ends", "it ages", "a plain one ages", "it is too old",
     "a plain one is too old",

@@ -207,6 +207,19 @@ _FRAMES_MAX = 6
 _PACKAGE = "penstock"
 
 
+class _Sign:
+    """What the loop gives. It notes the time itself: the thread that asked may have to wait for a processor."""
+
+    def __init__(self) -> None:
+        self.given = threading.Event()
+        self.at_s = self.cpu_s = 0.0
+
+    def give(self) -> None:
+        self.at_s = time.monotonic()
+        self.cpu_s = time.thread_time() if sys.platform == "linux" else 0.0
+        self.given.set()
+
+
 class Watchdog:
     """Watches the loop of the thread in which it is made."""
 
@@ -235,20 +248,20 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._bound_s / 2):
-            answered = threading.Event()
+            sign = _Sign()
             asked_at, spent_s = time.monotonic(), self._cpu_s()
             try:
-                self._loop.call_soon_threadsafe(answered.set)
+                self._loop.call_soon_threadsafe(sign.give)
             except RuntimeError:
                 # The loop has been closed.
                 return
-            culprit = None if answered.wait(self._bound_s) else self._culprit()
-            while not answered.wait(self._bound_s):
+            culprit = None if sign.given.wait(self._bound_s) else self._culprit()
+            while not sign.given.wait(self._bound_s):
                 if self._stopped.is_set():
                     return
-            lag_s, cpu_s = time.monotonic() - asked_at, self._cpu_s() - spent_s
+            lag_s, cpu_s = sign.at_s - asked_at, sign.cpu_s - spent_s
             self._count(lag_s, cpu_s)
-            if culprit is not None:
+            if culprit is not None and lag_s > self._bound_s:
                 self._note(culprit, lag_s, cpu_s)
 
     def _cpu_s(self) -> float:

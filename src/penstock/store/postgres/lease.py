@@ -14,7 +14,7 @@ from penstock.store.postgres.database import Database
 from penstock.store.postgres.queue_cache import CachedQueue, rank
 
 # How many messages one call moves because of the time, and how many a lease moves.
-ADVANCE_MOST = 2_000
+ADVANCE_MOST = 500
 ADVANCE_MOST_OF_A_LEASE = 200
 
 # Too large for an answer, or even for the database to put together.

@@ -77,14 +77,15 @@ class Maintenance:
         (self.period,) = await self._database.call_ungated("turn_history", self._now_ms(), PERIOD_MS)
 
     async def tidy(self) -> None:
-        """Run maintenance: on queues in which something is due, and on each queue once a minute."""
+        """Run maintenance on queues in which something is due."""
         await self.turn()
-        for known in await self._due(await self._cache.all_rows()):
-            # The queue may have been deleted a moment ago; or an open transaction holds its messages, and other queues
-            # must not wait for that.
-            with suppress(QueueNotFound, TimeoutError):
-                async with asyncio.timeout(QUEUE_S_MAX):
-                    await self._cache.run(known.name, self._tidy)
+        async for queues in self._cache.pages():
+            for known in await self._due(queues):
+                # The queue may have been deleted a moment ago; or an open transaction holds its messages, and other
+                # queues must not wait for that.
+                with suppress(QueueNotFound, TimeoutError):
+                    async with asyncio.timeout(QUEUE_S_MAX):
+                        await self._cache.run(known.name, self._tidy)
         for purge, queue in await self._database.ask("purges_left", self._now_ms() - PURGE_IDLE_MS):
             with suppress(Locked, TimeoutError):
                 async with asyncio.timeout(QUEUE_S_MAX):
@@ -94,17 +95,21 @@ class Maintenance:
 
     async def _due(self, queues: Sequence[CachedQueue]) -> list[CachedQueue]:
         now_ms = self._now_ms()
+        from_ms = [known.looks_from_ms(now_ms) for known in queues]
         rows = await self._database.ask(
             "due_queues",
             now=now_ms,
             numbers=SENT_AS["integer[]"]([known.number for known in queues]),
-            looked=SENT_AS["bigint[]"]([known.looked_until_ms for known in queues]),
+            looked=SENT_AS["bigint[]"](from_ms),
             sent_until=SENT_AS["bigint[]"]([_sent_until_ms(known, now_ms) for known in queues]),
             aging_ms=SENT_AS["bigint[]"]([each for known in queues for each in known.aging_ms]),
             bounds=SENT_AS["bigint[]"]([each for known in queues for each in known.bounds.lowest]),
         )
         due = {number for (number,) in rows}
-        return [known for known in queues if known.number in due or known.looks_back(now_ms)]
+        for known, at_ms in zip(queues, from_ms, strict=True):
+            if known.number not in due:
+                known.nothing_was_due(now_ms, from_ms=at_ms)
+        return [known for known in queues if known.number in due]
 
     async def _retire_history(self) -> None:
         """Detach, or drop, the periods of the history that are past their retention."""
@@ -200,7 +205,7 @@ class Maintenance:
             )
             await self.advance_a_turn(known)
 
-    async def bury(self, known: CachedQueue) -> int:
+    async def bury(self, known: CachedQueue, *, most: int = _BURIED_MOST) -> int:
         """Move some spent messages to the dead letters, and return how many went."""
         try:
             grave = await self._grave(known)
@@ -210,7 +215,7 @@ class Maintenance:
         now_ms, settings = self._now_ms(), grave.settings
         try:
             (count,) = await self._database.call(
-                "bury", known.number, known.version, grave.number, grave.version, now_ms, _BURIED_MOST,
+                "bury", known.number, known.version, grave.number, grave.version, now_ms, most,
                 settings.size_max or None, known.settings.is_fifo, settings.is_fifo, known.history, self.period,
             )  # fmt: skip
         except psycopg.Error as error:

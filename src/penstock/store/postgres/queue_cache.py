@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -46,6 +47,9 @@ _NEVER_MS = 2**62
 # How often a process forgets what it believes about places that nothing waits at: with a snapshot held open it may take
 # seconds to look at all of them.
 FORGET_MS = 600_000
+# Queues that are looked at by one statement, and those that are made known in one step.
+QUEUES_AT_ONCE = 500
+_NOTED_AT_ONCE = 25
 # After so many doublings every ceiling is reached.
 _ATTEMPTS = 41
 _HISTORY = {History.OFF: 0, History.FACTS: 1, History.FULL: 2}
@@ -192,14 +196,11 @@ class CachedQueue:
         """Take what the database says now."""
         self.number, self.name, self.version, self.grave = row.number, row.name, row.version, row.grave
         self.created_at_ms = row.created_at_ms
-        # A server of the next version may have written it, which runs beside this one while they are replaced.
         assert row.settings is not None
-        self.settings = settings = QueueSettings.from_json(row.settings, may_be_newer=True)
+        self.settings, self.rests_ms = _parsed(row.settings)
+        settings = self.settings
         self.aging_ms = list(settings.aging_ms)
         self.aging_column = SENT_AS["bigint[]"](self.aging_ms)
-        # How long a message rests at most after so many deliveries; beyond the last, as after the last.
-        certain = replace(settings, has_jitter=False)
-        self.rests_ms = [backoff_ms(certain, attempt, roll=0.0) for attempt in range(1, _ATTEMPTS + 1)]
         self.history = _HISTORY[settings.history]
         self.due_ms = 0
         if self.shares is not None and (self.shares.weights, self.shares.is_strict) != (
@@ -247,36 +248,58 @@ class CachedQueue:
         self._left_ms = left_ms
         if left_ms is not None:
             self.looked_until_ms = min(self.looked_until_ms, from_ms if left_ms == MORE_MS else left_ms - 1)
-        elif from_ms <= self.looked_until_ms:
-            # Another look may have left something before this one began.
-            self.looked_until_ms = max(self.looked_until_ms, now_ms - LATE_MS)
+        else:
+            self._looked(now_ms, from_ms)
         if self.is_held:
             # Not at each lease: the holder may take minutes.
             self.due_ms = now_ms + HELD_MS
         else:
             self.due_ms = _NEVER_MS if next_ms is None else next_ms
 
-    def looks_back(self, now_ms: int) -> bool:
-        """Whether a look that is made now is at leases, too, that were to end before the last one."""
-        return not self.asked_at_ms or now_ms - self._looked_back_at_ms >= LATER_MS
-
-    def lapsed_from_ms(self, now_ms: int) -> int:
-        """After which instant a lease may have to end that has not been ended: those of before were looked at.
-
-        Only for a look that is made now: what is looked at now and then counts as looked at.
-        """
+    def looks_from_ms(self, now_ms: int) -> int:
+        """After which instant a lease may have to end that has not been ended: those of before were looked at."""
         if now_ms - self._looked_at_all_ms >= FORGET_MS or not self.asked_at_ms:
-            self._looked_at_all_ms = now_ms
             return -1
         if now_ms - self._looked_back_at_ms >= LATER_MS:
-            self._looked_back_at_ms = now_ms
             return min(self.looked_until_ms, now_ms - LATER_MS)
         return self.looked_until_ms
+
+    def lapsed_from_ms(self, now_ms: int) -> int:
+        """As `looks_from_ms`, for a look that is made now: what is looked at now and then counts as looked at."""
+        from_ms = self.looks_from_ms(now_ms)
+        if from_ms == -1:
+            self._looked_at_all_ms = now_ms
+        elif now_ms - self._looked_back_at_ms >= LATER_MS:
+            self._looked_back_at_ms = now_ms
+        return from_ms
+
+    def nothing_was_due(self, now_ms: int, *, from_ms: int) -> None:
+        """Note that at this instant nothing was due in the database, and no lease that was to end after ``from_ms``."""
+        self.lapsed_from_ms(now_ms)
+        self.asked_at_ms = now_ms
+        self._looked(now_ms, from_ms)
+
+    def _looked(self, now_ms: int, from_ms: int) -> None:
+        # Another look may have left something before this one began.
+        if from_ms <= self.looked_until_ms:
+            self.looked_until_ms = max(self.looked_until_ms, now_ms - LATE_MS)
 
     def ages_at_ms(self, tiers: bytes, now_ms: int) -> None:
         for tier in set(tiers):
             if tier and self.aging_ms[tier]:
                 self.soon(now_ms + self.aging_ms[tier])
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(text: str) -> tuple[QueueSettings, list[int]]:
+    """Return settings, and how long a message rests at most after each number of deliveries; the last counts for more.
+
+    Many queues have the same ones, and thousands of queues are read when a server begins.
+    """
+    # A server of the next version may have written it, which runs beside this one while they are replaced.
+    settings = QueueSettings.from_json(text, may_be_newer=True)
+    certain = replace(settings, has_jitter=False)
+    return settings, [backoff_ms(certain, attempt, roll=0.0) for attempt in range(1, _ATTEMPTS + 1)]
 
 
 def dead_letter_queue_of(name: str, settings: QueueSettings) -> str:
@@ -439,10 +462,26 @@ class QueueCache:
                     raise
             known = await self.get(name, is_fresh=True)
 
-    async def all_rows(self) -> list[CachedQueue]:
-        """Read all queues there are."""
-        rows = await self._database.ask("all_queues")
-        return [self.note(QueueRow(*row)) for row in rows]
+    async def pages(self) -> AsyncIterator[list[CachedQueue]]:
+        """Read all queues there are, some at a time."""
+        after = -1
+        while True:
+            rows = await self._database.ask("all_queues", after=after, most=QUEUES_AT_ONCE)
+            changed = [number for number, name, version in rows if not self._is_current(number, name, version)]
+            if changed:
+                for nth, row in enumerate(await self._database.ask("queues_by_number", SENT_AS["integer[]"](changed))):
+                    self.note(QueueRow(*row))
+                    if nth % _NOTED_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+            # One that was deleted a moment ago may be known no more.
+            yield [known for _, name, _ in rows if (known := self._known.get(name)) is not None]
+            if len(rows) < QUEUES_AT_ONCE:
+                return
+            after = rows[-1][0]
+
+    def _is_current(self, number: int, name: str, version: int) -> bool:
+        known = self._known.get(name)
+        return known is not None and (known.number, known.version) == (number, version)
 
     async def create(self, name: str, settings: QueueSettings, grave: str, now_ms: int) -> bool:
         """Make a queue, and return whether there was none of its name."""

@@ -260,7 +260,7 @@ class PostgresStore:
         lease.check_lease(want, lease_ms)
         delivery, has_spent = await self._cache.run(queue, lambda known: self._lease(known, want, lease_ms))
         if has_spent:
-            await self._cache.run(queue, self._bury_all)
+            await self._cache.run(queue, self._bury)
             if delivery is None:
                 # What was behind it in its group may be next.
                 delivery, _ = await self._cache.run(
@@ -276,7 +276,7 @@ class PostgresStore:
             await self._cache.check(known)
             return None, False
         if known.has_spent and known.settings.is_fifo:
-            await self._bury_all(known)
+            await self._bury(known)
         asked = lease.LeaseRequest(want, length_ms, token, now_ms, is_again)
         try:
             found = await lease.lease(self._database, known, asked)
@@ -290,13 +290,13 @@ class PostgresStore:
         delivery = lease.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
         return delivery, known.has_spent
 
-    async def _bury_all(self, known: CachedQueue) -> int:
-        went = 0
-        while count := await self._maintenance.bury(known):
-            went += count
-        # What has no room there is tried again when the clock is looked at next.
+    async def _bury(self, known: CachedQueue) -> None:
+        """Bury some of what is spent, and on a FIFO queue all: others wait behind it."""
+        most = lease.ADVANCE_MOST_OF_A_LEASE
+        while await self._maintenance.bury(known, most=most) == most and known.settings.is_fifo:
+            pass
+        # What is left, and what has no room there, is found when the clock is looked at next.
         known.has_spent = False
-        return went
 
     async def _give_back(self, known: CachedQueue, token: int) -> None:
         """Undo a lease whose answer was lost, if it was made: no consumer has its receipts."""

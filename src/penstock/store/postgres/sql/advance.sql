@@ -7,8 +7,10 @@ CREATE OR REPLACE FUNCTION penstock.advance(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_lease record;
     v_due bigint[];
     v_packed bigint[];
+    v_left bigint := p_most;
     v_leases bigint[];
     v_rows integer[];
     v_groups bytea[];
@@ -38,24 +40,29 @@ BEGIN
     SELECT array_agg(grp), count(*) INTO v_groups, v_count FROM reverted;
     v_is_more := v_count = p_most;
 
-    SELECT array_agg(number), array_agg(number) FILTER (WHERE is_packed) INTO v_due, v_packed FROM (
-        SELECT number, keys IS NOT NULL AS is_packed FROM penstock.lease
+    -- Until they hold so many messages: a lease may have a thousand.
+    FOR v_lease IN
+        SELECT number, keys IS NOT NULL AS is_packed, held FROM penstock.lease
         WHERE queue = p_queue AND wakes_at_ms <= p_now AND wakes_at_ms > p_from
         ORDER BY wakes_at_ms LIMIT p_most FOR UPDATE SKIP LOCKED
-    ) AS due;
+    LOOP
+        v_due := v_due || v_lease.number;
+        v_packed := CASE WHEN v_lease.is_packed THEN v_packed || v_lease.number ELSE v_packed END;
+        v_left := v_left - v_lease.held;
+        EXIT WHEN v_left <= 0;
+    END LOOP;
+    v_is_more := v_is_more OR v_left <= 0;
     -- If there are none nothing is joined: the planner might begin with all leases that ever were.
     IF v_due IS NOT NULL THEN
         IF v_packed IS NOT NULL THEN
             PERFORM penstock.unpack(v_packed);
         END IF;
-        SELECT
-            array_agg(l.lease ORDER BY l.lease, l.row), array_agg(l.row ORDER BY l.lease, l.row), count(DISTINCT l.lease)
-        INTO v_leases, v_rows, v_count
+        SELECT array_agg(l.lease ORDER BY l.lease, l.row), array_agg(l.row ORDER BY l.lease, l.row)
+        INTO v_leases, v_rows
         FROM unnest(v_due) AS due (number) CROSS JOIN LATERAL (
             SELECT l.lease, l.row FROM penstock.lease AS e JOIN penstock.leased AS l ON l.lease = e.number
             WHERE e.number = due.number AND coalesce(l.until_ms, e.until_ms) <= p_now OFFSET 0
         ) AS l;
-        v_is_more := v_is_more OR v_count = p_most;
         IF v_leases IS NOT NULL THEN
             PERFORM penstock.unlease(
                 p_queue, p_now, v_leases, v_rows, 0::smallint, NULL, '', p_deliveries_max, p_aging_ms, p_is_fifo

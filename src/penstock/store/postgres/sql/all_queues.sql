@@ -1,2 +1,2 @@
-SELECT number, name, settings, version, grave, created_at_ms FROM penstock.queue
-WHERE deleted_at_ms IS NULL ORDER BY number
+SELECT number, name, version FROM penstock.queue
+WHERE deleted_at_ms IS NULL AND number > %(after)s ORDER BY number LIMIT %(most)s
