@@ -24,13 +24,16 @@ CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
 OLDER_AWS := boto3<1.28.81 botocore<1.31.81
 
-.PHONY: help serve test check bench growth sim chaos docs site dist format lock clean
+.PHONY: help serve cluster test check bench growth sim chaos docs site dist format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 serve: $(VENV)/run.stamp ## Run the server, on this machine only, with its data in ./penstock-data
 	$(BIN)/penstock serve
+
+cluster: $(VENV)/dev.stamp ## Run three servers over a PostgreSQL primary with a synchronous standby; Ctrl-C ends all
+	@$(BIN)/python -m tests.cluster
 
 test: $(VENV)/dev.stamp ## Everything CI runs: style, types, layers, all tests
 	@$(MAKE) --no-print-directory -j 2 --output-sync check $(VENV)/spark-classes.jsa

@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -102,6 +102,7 @@ class Application:
         self.vitals = opened.vitals
         self.transactions = opened.transactions
         self.key_table = opened.keys
+        self.nodes = opened.nodes
         self._service = service
 
     @cached_property
@@ -252,21 +253,44 @@ async def run(
                 await keys.open(application.key_table.read)
                 check_is_secured(settings, has_keys=not keys.access.is_open)
             _connect(application, shared, keys.access, health, settings, watchdog)
-            async with _listening_for_kafka(
-                application, keys.access, settings, kafka_doors, tls, shared
-            ) as drain_kafka:
+            async with (
+                _presenting(application, settings, address, told),
+                _listening_for_kafka(application, keys.access, settings, kafka_doors, tls, shared) as drain_kafka,
+            ):
                 log_event(SERVER_STARTED, address=address, data=without_password(settings.store) or settings.data)
                 if kafka is not None:
                     announce_kafka(kafka)
                 announce(address)
                 await _watch_until_told(told, health)
                 log_event(SERVER_STOPPING)
+                with suppress(TimeoutError):
+                    # Whoever spreads requests over several servers reads meanwhile that this one stops.
+                    await asyncio.wait_for(told.to_hurry.wait(), settings.stop_delay_s)
                 application.stop()
                 async with asyncio.TaskGroup() as draining:
                     draining.create_task(drain_kafka(told.to_hurry))
                     # At once, not in a task: the answers to long polls are to be the last of their connections.
                     await _drain(listener, settings, told)
         log_event(SERVER_STOPPED)
+
+
+def _presenting(
+    application: Application, settings: ServerSettings, address: str, told: Told
+) -> AbstractAsyncContextManager[None]:
+    """Let the other servers of the database, and its operators, know of this one."""
+    if application.nodes is None:
+        return nullcontext()
+    # The driver of PostgreSQL is an extra.
+    from penstock.store.postgres.nodes import DRAINING, SERVING, Node  # noqa: PLC0415
+
+    node = Node(
+        name=settings.node or f"{socket.gethostname()}:{address.rpartition(':')[2]}",
+        address=address,
+        incarnation=application.runtime.dice.token(),
+        state=lambda: DRAINING if told.to_stop.is_set() else SERVING,
+        drain=told.stop,
+    )
+    return application.nodes.presenting(node, log_event)
 
 
 def _keys(settings: ServerSettings) -> Keys | SharedKeys:

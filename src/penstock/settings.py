@@ -114,6 +114,9 @@ class ServerSettings:
     # standby, the server refuses every request that changes something, and is not ready. Otherwise a database without
     # a synchronous standby has the durability of one machine.
     postgres_requires_standby: bool = False
+    # The name of this server among those of one PostgreSQL database, for `penstock cluster`. Empty for the name of the
+    # machine and the port.
+    node: str = ""
     # How long the history in PostgreSQL keeps settled messages, in seconds; 0 keeps them for ever. Whole periods of a
     # day are removed, once their last message is older than this; the last two periods stay.
     postgres_history_retention_s: int = 0
@@ -175,6 +178,9 @@ class ServerSettings:
     stall_ms: int = 0
     # How long a stopping server waits for running requests, in seconds.
     stop_timeout_s: float = 10.0
+    # How long a stopping server goes on serving after `/health/ready` says that it stops, in seconds. Set it to more
+    # than a load balancer takes to notice.
+    stop_delay_s: float = 0.0
     # The lowest level of events that are logged.
     log_level: LogLevel = LogLevel.INFO
 
@@ -191,6 +197,7 @@ class ServerSettings:
         _between("audit_bytes_max", self.audit_bytes_max, 64 * 1_024, GIB)
         _between("audit_days", self.audit_days, 1, 3_650)
         _between("stall_ms", self.stall_ms, 0, 60_000)
+        _between("stop_delay_s", self.stop_delay_s, 0, 3_600)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
         if not self.host:
             raise BadSetting("host is empty; set an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
@@ -446,6 +453,8 @@ _YEAR_S = 366 * 24 * 60 * 60
 
 def _check_postgres(settings: ServerSettings) -> None:
     _between("postgres_connections_max", settings.postgres_connections_max, 2, 1_000)
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{0,128}", settings.node):
+        raise BadSetting(f"node is {settings.node!r}; it must be up to 128 letters, digits, '.', '_', ':' and '-'")
     _between("postgres_commit_timeout_ms", settings.postgres_commit_timeout_ms, 100, 600_000)
     _between("postgres_history_retention_s", settings.postgres_history_retention_s, 0, 100 * _YEAR_S)
     try:

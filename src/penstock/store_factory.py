@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.store.postgres.health import DatabaseHealth
     from penstock.store.postgres.key_table import KeyTable
     from penstock.store.postgres.multi_database import RoutedTransactions
+    from penstock.store.postgres.nodes import NodeTable
     from penstock.store.postgres.store import PostgresStore
 
 DISK_THREADS = 4
@@ -83,6 +84,8 @@ class OpenStore:
     redrives: KeptRedrives | None = None
     # The keys that all servers of a database share; None if they are in the folder of the server.
     keys: "KeyTable | None" = None
+    # The servers of a database, or of the first one of a map.
+    nodes: "NodeTable | None" = None
     audit_log: AuditLog = field(default_factory=MemoryAuditLog)
 
 
@@ -215,6 +218,7 @@ async def _open_database(
             transactions=within,
             redrives=store.redrives,
             keys=store.keys,
+            nodes=store.nodes,
             audit_log=_audit_log_in(store, settings),
         )
 
@@ -261,6 +265,7 @@ async def _open_databases(
             redrives=RoutedRedrives([store.redrives for store in stores], routes),
             # One rule for all: keys are in the first database of the map.
             keys=stores[places[0]].keys,
+            nodes=stores[places[0]].nodes,
             audit_log=_audit_log_in(stores[places[0]], settings),
         )
 

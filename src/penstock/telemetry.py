@@ -161,6 +161,11 @@ SERVER_STARTED = LogEvent(
     "info",
     "The server listens: at which address, and where its data is.",
 )
+NODE_NAME_TAKEN = LogEvent(
+    "node.name_taken",
+    "error",
+    "Another server of this database has the same name, by the setting `node`. Both serve, and the first is shown.",
+)
 SERVER_STOPPING = LogEvent(
     "server.stopping",
     "info",

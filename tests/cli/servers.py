@@ -56,6 +56,22 @@ class Served:
         self._errors.seek(0)
         return self._errors.read()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> int:
+        """Return its exit code, once it has ended."""
+        return self._process.wait(SECONDS_MAX)
+
+    def send(self, by: signal.Signals) -> None:
+        self._process.send_signal(by)
+
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
         """Tell it to stop and return its exit code."""
         self._process.send_signal(by)

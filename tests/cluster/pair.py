@@ -20,10 +20,10 @@ class Pair:
 
     def __init__(self, version: int | None = None, *, options: dict[str, str] | None = None) -> None:
         # Autovacuum would take its turn when a test measures.
-        common = {"autovacuum": "off", "wal_receiver_status_interval": "1", **(options or {})}
-        self.primary = Server(version, options=common)
+        self._options = {"autovacuum": "off", "wal_receiver_status_interval": "1", **(options or {})}
+        self.primary = Server(version, options=self._options)
         try:
-            self.standby = Server(options=common, follows=self.primary)
+            self.standby = Server(options=self._options, follows=self.primary)
             self.wait_for(STANDBY)
         except BaseException:
             self.primary.close()
@@ -50,6 +50,12 @@ class Pair:
         """`kill -9` of the primary; the standby becomes the primary."""
         self.primary.kill()
         self.standby.promote()
+
+    def follow(self) -> None:
+        """Give the promoted one a standby of its own: a new copy, in the place of the lost one."""
+        self.primary.close()
+        self.primary, self.standby = self.standby, Server(options=self._options, follows=self.standby)
+        self.wait_for(STANDBY)
 
     def pause_standby(self) -> None:
         """Stop the process that receives the log, as a machine that hangs."""

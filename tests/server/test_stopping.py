@@ -106,3 +106,15 @@ def begin_to_drain(running: Running, *, timeout_s: float, hurry_after_s: float |
 
     assert running.loop is not None
     return asyncio.run_coroutine_threadsafe(on_the_loop(), running.loop)
+
+
+def test_a_server_with_a_delay_serves_on_after_it_has_said_that_it_stops(tmp_path: Path) -> None:
+    with server(in_memory(tmp_path, stop_delay_s=600)) as running, running.client() as client:
+        client.ask("POST", "/api/queues", {"queue_name": "orders"})
+        tell(running)
+        while client.ask("GET", "/health/ready").status == 200:
+            pass
+        sent = client.ask("POST", "/api/queues/orders/messages", {"messages": [{"data": "teapot"}]})
+        assert sent.status == 201
+        # The second wish cuts it short.
+        tell(running)

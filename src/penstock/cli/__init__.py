@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.cli import (
     activity,
     backup,
+    cluster,
     config,
     dlq,
     escalate,
@@ -76,6 +77,7 @@ app.command("config", rich_help_panel=SERVER)(config.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
 app.command("activity", rich_help_panel=SERVER)(activity.activity)
 app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=SERVER)
 app.add_typer(history.app, name="history", rich_help_panel=SERVER)
 app.add_typer(queue.app, name="queue", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)

@@ -43,12 +43,14 @@ _OPTIONS = {
         "postgres_auto_migrate": "Bring the schema up to date at the start.",
         "postgres_transaction_pooling": "PgBouncer in transaction mode is in between.",
         "postgres_allow_unsafe_durability": "Start even if fsync or synchronous_commit is off.",
+        "node": "The name of this server among those of the database.",
         "postgres_requires_standby": "Acknowledge only what a synchronous standby has confirmed.",
     },
     "Limits": {
         "connections_max": "Connections at once, waiting ones included.",
         "long_polls_max": "Requests that may wait for messages.",
         "request_bytes_max": "The largest request, in bytes.",
+        "stop_delay_s": "How long it serves on after it has said that it stops.",
         "stop_timeout_s": "How long running requests may take at the end.",
     },
 }

@@ -15,10 +15,10 @@ from penstock.store.postgres.array_codec import OIDS, PACKED_AS, SENT_AS
 
 # The files of `sql/` that make functions, and those of `migrations/` in their order.
 FUNCTIONS = (
-    "ack", "ack_lease", "advance", "age", "announce", "arrive", "begin_purge", "bury", "change_queue", "count_held",
-    "create_queue", "delete_queue", "digits", "enter", "enter_alone", "escalate", "expire", "extend", "find_sent",
-    "first_turn", "first_turns", "forget_tenants", "give_room", "hand_out", "hand_out_plain", "held", "held_tier",
-    "history_from", "hold_again", "in_lease", "is_connected", "is_gone", "is_purged", "lead", "lease",
+    "ack", "ack_lease", "advance", "age", "announce", "arrive", "beat", "begin_purge", "bury", "change_queue",
+    "count_held", "create_queue", "delete_queue", "digits", "enter", "enter_alone", "escalate", "expire", "extend",
+    "find_sent", "first_turn", "first_turns", "forget_tenants", "give_room", "hand_out", "hand_out_plain", "held",
+    "held_tier", "history_from", "hold_again", "in_lease", "is_connected", "is_gone", "is_purged", "lead", "lease",
     "lease_marked", "lease_more", "lease_plain", "leases_between", "leases_of", "let_go", "line_end", "live",
     "lock_leases", "lock_lines", "lock_room", "meet", "messages_in", "next_ms", "next_numbers", "next_turn",
     "noisy", "pick", "pick_in_line", "purge_leases", "purge_left", "purge_marked", "purge_plain", "purge_turn",

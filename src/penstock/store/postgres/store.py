@@ -54,6 +54,7 @@ from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.key_table import KeyTable
 from penstock.store.postgres.leadership import Leadership, following_of
 from penstock.store.postgres.maintenance import Maintenance
+from penstock.store.postgres.nodes import NodeTable
 from penstock.store.postgres.operations import PostgresRedrives
 from penstock.store.postgres.queries import ExplainRequest, QueueNames, Summaries, explain
 from penstock.store.postgres.queue_admin import QueueChanges, check_settings
@@ -82,6 +83,7 @@ class PostgresStore:
         self._names = QueueNames(self._database)
         self.redrives = PostgresRedrives(self._database)
         self.keys = KeyTable(self._database)
+        self.nodes = NodeTable(self._database, self.now_ms)
         # Leases whose receipts this process is settling: another settling of the same waits its turn.
         self._settling: dict[int, asyncio.Future[None]] = {}
 

@@ -1,4 +1,5 @@
--- Forget what is too old to be asked for: ids, senders, answers, and time that half an hour has halved to nothing.
+-- Forget what is too old to be asked for: ids, senders, answers, servers that have ended, and time that half an hour has
+-- halved to nothing.
 CREATE OR REPLACE FUNCTION penstock.tidy(p_now bigint, p_sender_ms bigint, p_senders_max integer, p_operation_ms bigint)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -8,6 +9,7 @@ BEGIN
     DELETE FROM penstock.tenant_held WHERE held = 0 AND stretch <= p_now / 10000 - 180;
     DELETE FROM penstock.purge WHERE ended_at_ms <= p_now - p_operation_ms;
     DELETE FROM penstock.operation WHERE at_ms <= p_now - p_operation_ms;
+    DELETE FROM penstock.node WHERE beat_at < clock_timestamp() - interval '1 day';
     WITH silent AS (
         DELETE FROM penstock.sender WHERE seen_at_ms <= p_now - p_sender_ms RETURNING queue, id
     ), extra AS (
