@@ -1,6 +1,6 @@
 """One event for several readers, each customer's in order, with several workers.
 
-There is no topic in Penstock yet, so whoever publishes sends to the queue of each reader.
+The publisher sends to the queue of each reader. (With a topic the readers would share one log.)
 The queues are FIFO and the customer is the group: what one customer does is worked on in
 order, by one worker at a time, while the workers share the customers between them.
 

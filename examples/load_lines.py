@@ -1,7 +1,7 @@
 """A file of JSON lines into a queue, as fast as the queue takes them.
 
 The queue holds 2,000 messages at most. When it is full, `send_many` waits for as long as
-the server says, so the file is read at the pace of whoever works, and never into memory.
+the server says, so the file is read at the pace of the workers, and never into memory.
 Each line is named by its number, so that a load that broke off can be started again.
 
 Give it a file, or it makes one of 10,000 lines.

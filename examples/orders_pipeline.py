@@ -52,7 +52,7 @@ async def main() -> None:
             pricing = tasks.create_task(price(client))
             shipping = tasks.create_task(ship(client, count=3))
             await orders.send_many(ORDERS)
-            # Somebody pressed the button twice.
+            # The button was pressed twice.
             await orders.send_many(ORDERS[:1])
             await orders.send(LATE_ORDER)
             await shipping

@@ -73,7 +73,7 @@ _STREAMS = """\
 
 The offset of a stream is that of the next row, by shard: `{"0": 393216}`. The same two offsets always give the same
 rows, so a batch that is tried again after a crash is the same batch, and a sink that knows its batches has every row
-once. Nothing is committed to the server: it keeps its history for seven days or 10 GiB, whoever has read it.
+once. Nothing is committed to the server: it keeps its history for seven days or 10 GiB, read or not.
 
 `maxRowsPerTrigger` takes whole frames, at least one, and counts rows of all queues. A frame has at most 65,536 rows.
 From a database it takes exactly that many rows. Shards with new rows share it equally. `AvailableNow` ends at the last

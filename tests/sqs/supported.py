@@ -279,7 +279,7 @@ SYSTEM_ATTRIBUTES = (
         _BURIED,
         ("Of a dead letter, when it was first sent.", _BURIED),
         (
-            "The retention of a dead letter starts anew, also on standard queues.",
+            "The retention of a dead letter starts again, also on standard queues.",
             "the_retention_of_a_dead_letter_starts_anew",
         ),
     ),
@@ -288,7 +288,7 @@ SYSTEM_ATTRIBUTES = (
         "only_the_system_attributes_that_are_asked_for_are_told",
         ("Exact. Of a dead letter, with the receives before.", _BURIED),
         (
-            "It starts anew when a message is moved back.",
+            "It starts again when a message is moved back.",
             "a_move_task_sends_dead_letters_back_where_they_came_from",
         ),
     ),
