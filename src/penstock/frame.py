@@ -33,7 +33,7 @@ A column of blobs, of the kind `*`:
 
 Row i of it is the bytes from offset i to offset i + 1. This is Arrow's own
 layout of numbers and of binary, and every array of it begins at a multiple of
-8 from the start of the frame: Arrow wraps a column, and nobody loops.
+8 from the start of the frame: Arrow wraps a column, without a loop.
 
 Laws of the file
 ----------------

@@ -4,7 +4,7 @@
     streams ◀── broker ◀── Kafka, at a port of its own
 
 Starting goes from the front to the back: keys and address are checked and the door is
-open before the store is, so that whoever asks after the server's health is answered
+open before the store is, so that health checks are answered
 while a long journal is read. Stopping goes the same way: no new connections and no
 new work, long polls are answered, running requests are finished, then the broker ends
 its tasks and the store syncs and marks its journal clean.
@@ -147,9 +147,9 @@ async def open_application(
 ) -> AsyncIterator[Application]:
     """Open the store and whatever stands on it; nothing listens yet.
 
-    Without ``access`` everybody may do everything: whoever can open the folder can do that anyway. ``kafka`` is where
-    Kafka clients will find it, if they are served. A database ``is_watched`` over a connection of its own, for health
-    and metrics, and for redrives whose server is gone: a server does that, a program that comes and goes does not.
+    Without ``access`` every caller may do everything: a program that can open the folder can do that anyway. ``kafka``
+    is the address for Kafka clients, if they are served. A server watches its database (``is_watched``) over a connection
+    of its own, for health, metrics and redrives whose server is gone; a short-lived program does not.
     """
     async with (
         open_store(settings, is_watched=is_watched) as opened,
@@ -312,8 +312,8 @@ async def _entered(
 ) -> Application | None:
     """Open an application; None if it is told to stop meanwhile.
 
-    A database that says nothing is waited for, and nobody shall wait for that. A folder is opened to the end, whatever
-    is told: that takes as long as it takes, and then it is closed in order.
+    A silent database would be waited for without end, so a request to stop ends that wait. A folder is always opened to
+    the end, and then closed in order.
     """
     try:
         async with asyncio.timeout(None) as giving_up:
@@ -337,7 +337,7 @@ def _bind(settings: ServerSettings) -> tuple[list[socket.socket], list[socket.so
     try:
         return doors, bind(settings.host, settings.kafka_port, option="--kafka-port")
     except CannotListen as error:
-        # Nobody has asked for this very port, and queues are served all the same.
+        # The default port was not chosen by the operator, and queues are served all the same.
         if settings.kafka_port == KAFKA_PORT:
             log_event(KAFKA_PORT_IN_USE, reason=error)
             return doors, []

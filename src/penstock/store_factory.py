@@ -285,14 +285,14 @@ def _doubt(runtime: Runtime, durability_warnings: Sequence[str]) -> None:
 
 def _misplaced(place: str, names: list[str]) -> str:
     some = ", ".join(names[:_NAMED_MAX]) + (", …" if len(names) > _NAMED_MAX else "")
-    return f"{place} has {len(names)} queues that the map leads elsewhere for, so nobody reaches them: {some}"
+    return f"{place} has {len(names)} queues that the map leads elsewhere for, so no request reaches them: {some}"
 
 
 @asynccontextmanager
 async def open_streams(
     settings: ServerSettings, runtime: Runtime, kafka: str | None, clock: Clock | None = None
 ) -> AsyncIterator[Streams | None]:
-    """Open topics and groups, in a folder of their own within that of the store; None if nobody could reach them.
+    """Open topics and groups, in a folder of their own within that of the store; None if no client could reach them.
 
     By ``clock`` records grow old: that of a store that may doubt the one of the system.
     """

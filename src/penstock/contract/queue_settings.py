@@ -69,7 +69,7 @@ class History(Enum):
 class Who(Enum):
     """Who may set it."""
 
-    # Whoever may administrate the queue, at any time.
+    # A caller with the role admin, at any time.
     OWNER = "the owner"
     # The same, and only when the queue is created.
     CREATOR = "the owner, when the queue is created"
@@ -496,7 +496,7 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     >>> whole_weights([8, 4, 2, 1, 0.5])
     (16, 8, 4, 2, 1)
     """
-    # It takes longer to import than all the rest here, and nobody but those who set weights needs it.
+    # It takes longer to import than all the rest here, and only those who set weights need it.
     from fractions import Fraction  # noqa: PLC0415
 
     parts = [Fraction(weight).limit_denominator(1_000) for weight in weights]

@@ -22,7 +22,7 @@ class DeadLettersShared(Exception):
 
 
 class NotWrittenYet(ValueError):
-    """The history has not come to this offset: nobody can have read what is below it."""
+    """The history has not come to this offset: no reader can have read what is below it."""
 
 
 class ShardNotFound(Exception):

@@ -372,13 +372,13 @@ class MessageStore(Protocol):
     def watch(self, wake: Callable[[str], None]) -> None:
         """From now on, call ``wake`` with the name of a queue when an event may have made something in it leasable.
 
-        Also when a queue was made, changed or deleted: whoever waits for it learns
+        Also when a queue was made, changed or deleted: a request that waits learns
         that it is resumed, or gone. There may be nothing to lease all the same, and
         the event is not durable yet: a lease that follows at once is made durable
-        together with it. The call comes in the middle of a verb of somebody else, so
+        together with it. The call comes in the middle of another verb, so
         it makes a note and returns; it raises nothing.
 
-        Time wakes nobody here: see `wakes_at_ms`. Waiting itself stays the broker's
+        Time alone causes no call: see `wakes_at_ms`. Waiting itself stays the broker's
         business.
         """
         ...
@@ -392,7 +392,7 @@ class MessageStore(Protocol):
         ...
 
     def has_ready(self, queue: str) -> bool:
-        """Whether something in a queue may be visible: a hint for whoever wakes those who wait.
+        """Whether something in a queue may be visible: a hint for waking long polls.
 
         A store that does not know says yes.
         """
@@ -481,8 +481,8 @@ class Operations(Protocol):
 
         With ``outlives`` also for one whose lease has lapsed and that was not leased since.
 
-        Whoever acks with them acks for another: the message may have been leased
-        anew since its worker saw it.
+        An ack with one of them acts for another worker: the message may have been leased
+        again since.
         """
         ...
 
@@ -530,7 +530,7 @@ class HistoryStore(Protocol):
     async def live(
         self, queue: str, *, after: str = "", most: int, with_bodies: bool = True, is_told: bool = False
     ) -> LivePage:
-        """Return everything that is in a queue, page by page, as columns: for whoever counts, not for people.
+        """Return everything that is in a queue, page by page, as columns: for programs that count, not for people.
 
         ``after`` is the `next` of the page before, anything else raises `ValueError`. A
         page may be short where bodies are large. With ``is_told`` the history is made to
@@ -552,7 +552,7 @@ class HistoryStore(Protocol):
 
     async def history_offset_after(self, shard: int, from_offset: int, *, rows: int) -> int:
         """Return where about so many rows, of whatever queue, end; never beyond the end, and not where it began
-        unless that is the end. For whoever reads a history in parts."""
+        unless that is the end. For readers that divide a history into parts."""
         ...
 
     async def trim_history(self, shard: int, *, before: int) -> int:
@@ -613,7 +613,7 @@ class KeptRedrives(Protocol):
     async def hold(self, *, runner: int, now_ms: int, takes_over: bool) -> list[KeptRedrive]:
         """Be heard, and return what this runner runs: with what it takes over just now, if it does that.
 
-        What is kept where nobody answers is left out.
+        What is kept in a store that does not answer is left out.
         """
         ...
 
@@ -622,7 +622,7 @@ class KeptRedrives(Protocol):
         ...
 
     async def stop(self, queue: str, task_id: str, *, state: str, now_ms: int) -> None:
-        """Tell whoever runs it to stop. If nobody does it ends at once, in ``state``."""
+        """Tell its runner to stop. Without a runner it ends at once, in ``state``."""
         ...
 
     async def of(self, queue: str) -> list[KeptRedrive]:

@@ -137,8 +137,8 @@ class LivePage:
     next_numbers: Sequence[int]
     # What to ask for the following page with; "" when there is none.
     next: str
-    # Every message that was settled before the look is told of below this offset of the history; None if nobody
-    # asked, or the history has no room to write it.
+    # Every message that was settled before the look is told of below this offset of the history; None if it was
+    # not asked for, or the history has no room to write it.
     history_offset: int | None
 
     # The queue of the first send, I; the tier of it, B; the number there, Q.

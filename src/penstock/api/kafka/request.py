@@ -43,7 +43,7 @@ class Service:
     has_auto_create: bool = True
     # What a topic is like if its maker does not say.
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
-    # Within this topics are made; it says which of them a caller may not have, and why.
+    # Within this topics are made; it says which ones a caller may not have, and why.
     making_topics: Callable[[Caller, Sequence[str]], AbstractAsyncContextManager[dict[str, Exception]]]
     activity: Activity = field(default_factory=lambda: Activity.in_memory(SystemClock().now_ms))
 

@@ -97,7 +97,7 @@ class Browsed(NamedTuple):
 
 
 def to_text(position: Position | None) -> str:
-    """Return a position as a text that means nothing to anybody else; "" for the end.
+    """Return a position as a text that only this module reads; "" for the end.
 
     >>> to_text((1, 31)), from_text("1-1f")
     ('1-1f', (1, 31))

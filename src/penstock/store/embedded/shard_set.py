@@ -1,4 +1,4 @@
-"""The shards of a store, which of them a queue is in, and what time it is.
+"""The shards of a store: which shard has a queue, and what time it is.
 
 A queue is made in the shard that its name falls to, or beside the queue whose dead
 letters it is for, and stays there however many shards there are later: it is found

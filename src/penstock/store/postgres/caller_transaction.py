@@ -84,7 +84,7 @@ class CallerTransaction:
     def __init__(self, raw: Raw, in_thread: InThread, *, is_two_phase: bool = False) -> None:
         self.raw = raw
         self._in_thread = in_thread
-        # Whether it is to be prepared before it commits: nothing in it may notify anybody then.
+        # Whether it is to be prepared before it commits: nothing in it may send a notification then.
         self.is_two_phase = is_two_phase
 
     async def fetch(self, statement: bytes, values: Values) -> Row | None:

@@ -317,7 +317,7 @@ class Session:
         except (psycopg.Error, TimeoutError):
             # Its owner sees that it is not idle.
             pass
-        # Nobody is answered.
+        # No caller gets an answer.
         self._is_unconfirmed = False
 
     def _on_readable(self) -> None:

@@ -394,7 +394,7 @@ class Database:
         return await self._call(function(name, self.settings.schema), values)
 
     async def call_ungated(self, name: str, *values: Any) -> Any:
-        """Call a function that acknowledges nothing to anybody, also while nothing can be acknowledged."""
+        """Call a function that acknowledges nothing, also while nothing can be acknowledged."""
         return await self._call(function(name, self.settings.schema), values, is_gated=False)
 
     async def confirm(self) -> None:

@@ -129,7 +129,7 @@ class CommitGate:
         # Since when a standby has been missing.
         self._missing_since_s: float | None = None
         self.log_event: LogEventWriter = quiet
-        # Whether somebody tries to commit until that is confirmed again: else the gate would stay closed.
+        # Whether a task tries to commit until that is confirmed again: else the gate would stay closed.
         self.is_probed = False
         # A wait was cancelled, and nothing was confirmed since.
         self.has_stalled = asyncio.Event()

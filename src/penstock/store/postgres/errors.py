@@ -59,14 +59,14 @@ class TurnedAway(ConnectFailed, StoreTurnsAway):
 
 
 class Locked(StoreRefuses):
-    """Others hold what is needed, for longer than anybody may wait for it."""
+    """Others hold a lock for longer than a call may wait for it."""
 
 
 def refusal(error: psycopg.Error) -> StoreRefuses | StoreForbids | None:
     """Return what an error of the database is to those who asked; None for a mistake of ours."""
     if error.sqlstate == psycopg.errors.LockNotAvailable.sqlstate:
         return Locked(
-            "others hold a lock for longer than anybody may wait for it: look for a transaction that was left open, or "
+            "others hold a lock for longer than a call may wait for it: look for a transaction that was left open, or "
             "for a lock_timeout of the role or of the database that is too short"
         )
     sentence = _SENTENCES.get(error.sqlstate or "")

@@ -3,7 +3,7 @@
 Any number of queues is described by one statement, which takes as long for a million messages as for thousands:
 
     little    counted at each look
-    much      counted in the background while somebody keeps asking; the last count is the answer
+    much      counted in the background while callers keep asking; the last count is the answer
 
 Each kind of messages (of a tier, leased, delayed and so on) is counted by itself, and is little up to `COUNTED_MOST`.
 A store without background tasks counts large kinds during the question, unless a recent count exists.

@@ -26,7 +26,7 @@ CREATE TABLE penstock.queue (
     number integer PRIMARY KEY,
     name text COLLATE "C" NOT NULL,
     settings text NOT NULL,
-    -- Drawn anew with every change, so that whoever has read old settings is told so.
+    -- Drawn again with every change, so that a process with old settings is told so.
     version bigint NOT NULL,
     -- The name of the queue it buries in.
     grave text COLLATE "C" NOT NULL,
@@ -50,7 +50,7 @@ CREATE TABLE penstock.ready (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE penstock.ready ALTER body SET STORAGE EXTERNAL, ALTER attributes SET STORAGE EXTERNAL;
 
--- Messages that something has happened to, or that have something of their own, and that nobody holds.
+-- Messages that something has happened to, or that have something of their own, and that are not leased.
 CREATE TABLE penstock.marked (
     queue integer NOT NULL,
     -- number << 3 | lane, in this queue.
@@ -83,7 +83,7 @@ CREATE TABLE penstock.marked (
     home_key bigint,
     home_sent_at_ms bigint,
     home_deliveries integer,
-    -- The lease that held it last, as long as nobody has leased it since: for receipts that outlive their lease.
+    -- The lease that held it last, as long as it was not leased since: for receipts that outlive their lease.
     lease bigint,
     token bigint,
     lease_row integer,
@@ -115,7 +115,7 @@ CREATE TABLE penstock.line (
 );
 CREATE INDEX line_open ON penstock.line (queue, open_tier, turn) WHERE open_tier IS NOT NULL;
 
--- One row for each lease; whoever changes what is in a lease locks its row first.
+-- One row for each lease; a verb that changes what is in a lease locks its row first.
 CREATE TABLE penstock.lease (
     number bigint PRIMARY KEY,
     queue integer NOT NULL,
@@ -127,12 +127,12 @@ CREATE TABLE penstock.lease (
     -- The first end of any message in it: some may have been extended, and others not.
     wakes_at_ms bigint NOT NULL,
     has_own_ends boolean NOT NULL DEFAULT false,
-    -- Begun anew because no server was there to extend it; once, so that it ends for sure.
+    -- Restarted because no server was there to extend it; once, so that it ends for sure.
     is_rearmed boolean NOT NULL DEFAULT false
 );
 CREATE INDEX lease_end ON penstock.lease (queue, wakes_at_ms);
 
--- Messages somebody holds. What is NULL is as it is for a message nothing had happened to.
+-- Leased messages. What is NULL is as it is for a message nothing had happened to.
 CREATE TABLE penstock.leased (
     lease bigint NOT NULL,
     row integer NOT NULL,

@@ -1,5 +1,5 @@
 -- How long messages of each group of a standard queue were held lately, halved each minute; '' is all groups together.
--- A group may have several rows: whoever adds to it takes one that nobody else is at, or makes one.
+-- A group may have several rows: a transaction that adds to it takes one that no other has locked, or makes one.
 CREATE TABLE penstock.tenant (
     queue integer NOT NULL,
     grp bytea NOT NULL,

@@ -1,4 +1,4 @@
--- Redrives that run or have ended. Whoever runs one says so by a number of its own, and is heard of every second.
+-- Redrives that run or have ended. The server that runs one writes its number, and a heartbeat every second.
 CREATE TABLE penstock.redrive (
     id text PRIMARY KEY,
     queue text COLLATE "C" NOT NULL,

@@ -1,6 +1,6 @@
--- How many messages each group of a standard queue holds. A group may have several rows, of which the sum counts: whoever
--- leases or lets go takes all that nobody else is at, and leaves one. In another stretch of ten seconds that is one at another
--- place of the index, so with a snapshot held open it is not looked for among all that it was before.
+-- How many messages each group of a standard queue holds. A group may have several rows, of which the sum counts. A lease or
+-- a settlement takes all rows that no other transaction has locked, and leaves one. A new ten seconds give that row another
+-- place in the index, so a search does not pass over its older versions while a snapshot is held open.
 CREATE TABLE penstock.tenant_held (
     queue integer NOT NULL,
     grp bytea NOT NULL,

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION penstock.announce(p_now bigint, p_is_back boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- Nobody is told of this: it need not wait for a synchronous standby, which may be away.
+    -- No answer depends on this: it need not wait for a synchronous standby, which may be away.
     PERFORM set_config('synchronous_commit', 'local', true) WHERE current_setting('synchronous_commit') <> 'off';
     LOCK TABLE penstock.server IN SHARE ROW EXCLUSIVE MODE;
     DELETE FROM penstock.server AS s WHERE NOT penstock.is_connected(s) OR s.pid = pg_backend_pid();

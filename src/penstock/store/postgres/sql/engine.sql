@@ -1,6 +1,6 @@
 -- The time of the database, what makes its commits durable, and how many standbys confirm them.
 --
--- A role without pg_monitor sees that there are connections of standbys, and not which of them are synchronous: then the
+-- A role without pg_monitor sees that there are connections of standbys, and not which are synchronous: then the
 -- last column is NULL, unless there are none at all.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        current_setting('fsync') = 'on',

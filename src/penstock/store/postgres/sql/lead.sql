@@ -4,7 +4,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_pid integer;
 BEGIN
-    -- Nobody is told of this: it need not wait for a synchronous standby, which may be away.
+    -- No answer depends on this: it need not wait for a synchronous standby, which may be away.
     PERFORM set_config('synchronous_commit', 'local', true) WHERE current_setting('synchronous_commit') <> 'off';
     SELECT s.pid INTO v_pid FROM penstock.server AS s WHERE s.is_leader AND penstock.is_connected(s);
     IF v_pid IS NULL THEN

@@ -4,7 +4,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_at bigint;
 BEGIN
-    -- Nobody is told of this: it need not wait for a synchronous standby, which may be away.
+    -- No answer depends on this: it need not wait for a synchronous standby, which may be away.
     PERFORM set_config('synchronous_commit', 'local', true) WHERE current_setting('synchronous_commit') <> 'off';
     UPDATE penstock.moment SET at_ms = p_now WHERE at_ms < p_now;
     SELECT at_ms INTO v_at FROM penstock.moment;
