@@ -21,7 +21,7 @@ class Tally:
 
 
 class Asking(asyncio.Protocol):
-    """One connection. It asks anew when it is answered, until it is closed."""
+    """One connection. It asks again when it is answered, until it is closed."""
 
     def __init__(self, request: bytes, tally: Tally) -> None:
         self._request = request

@@ -121,7 +121,7 @@ class Producer(_Client):
                 _library().rd_kafka_poll(self._client, 1)
                 time.sleep(0.001)
                 continue
-            # Made anew each time: the client writes into them.
+            # Made again each time: the client writes into them.
             messages = (Message * _AT_ONCE).from_buffer_copy(rows)
             taken = _library().rd_kafka_produce_batch(self._topic, _ANY_PARTITION, 0, messages, _AT_ONCE)
             if taken != _AT_ONCE:

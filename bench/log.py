@@ -226,7 +226,7 @@ def encoded(messages: int) -> Batches:
 
 
 def encoding(messages: int) -> Batches:
-    """Make a batch anew each time: one record, whose value is a frame of so many bodies."""
+    """Make a new batch each time: one record, whose value is a frame of so many bodies."""
     bodies = [os.urandom(MESSAGE_BYTES) for _ in range(messages)]
     return lambda: record.encode([(b"sent", frame.pack([frame.Blobs.of(bodies)]))], at_ms=0)
 
@@ -297,7 +297,7 @@ async def _read_rate(root: Path, seconds: float) -> float:
 
 
 def turned(sides: Sequence[T], turn: int) -> Sequence[T]:
-    """Let another side go first in each round: whoever follows may pay for what was left to the disk."""
+    """Let another side go first in each round: the next one may pay for what was left to the disk."""
     first = turn % len(sides)
     return (*sides[first:], *sides[:first])
 

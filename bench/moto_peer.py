@@ -31,7 +31,7 @@ def server(folder: Path) -> Iterator[Server]:
 
 
 def _serve() -> None:
-    # Whoever has no moto to compare with needs nothing of it.
+    # Without moto to compare with nothing of it is needed.
     from moto.server import ThreadedMotoServer  # noqa: PLC0415
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

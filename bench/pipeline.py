@@ -48,7 +48,7 @@ Results = Mapping[Setting, Mapping[str, Took]]
 
 
 def say(setting: Setting, took: Took) -> None:
-    """Tell whoever waits for the ten million how far it is."""
+    """Print how far it is: ten million take a while."""
     print(
         f"{setting.shown}: {took.step} took {took.seconds:,.1f} s, {took.rate:,.0f} rows/s", file=sys.stderr, flush=True
     )
@@ -101,7 +101,7 @@ def _measured(setting: Setting, histories: Path, work: Path) -> Iterator[Took]:
             for line in child.stdout:
                 yield Took(**json.loads(line))
         except BaseException:
-            # Whoever stops to listen has no use for the rest.
+            # After the last one the rest is of no use.
             child.kill()
             raise
         if child.wait():

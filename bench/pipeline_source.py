@@ -39,7 +39,7 @@ class ReadsHistory:
     is_long: bool = True
 
     def run(self, bench: Bench) -> list[Row]:
-        # Imported here: whoever measures the log need not have Spark.
+        # Imported here: the log is measured without Spark, too.
         from penstock.pipeline.spark import open_session  # noqa: PLC0415
 
         with bench.folder() as folder, ExitStack() as stack:

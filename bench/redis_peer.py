@@ -5,7 +5,7 @@
     ack     XACK and XDEL, in one pipeline
 
 `appendfsync always`, so that an answer promises what ours does: it is on the disk. It does less: no priorities,
-delays, retries or dead letters, and a lapsed lease comes back only if somebody asks for it (XAUTOCLAIM). Its file is
+delays, retries or dead letters, and a lapsed lease comes back only if a consumer asks for it (XAUTOCLAIM). Its file is
 never rewritten meanwhile, which Redis would do in between, and it writes no snapshots. Clients are redis-py's, with
 hiredis if that is installed, and have at most as many connections as ours: senders, and consumers once more.
 """
@@ -107,7 +107,7 @@ def _served(folder: Path, port: int) -> Iterator[Server]:
 
 @asynccontextmanager
 async def opened(server: Server) -> AsyncIterator[RedisStream]:
-    # Whoever has no Redis to compare with does not need its client either.
+    # Without a Redis to compare with its client is not needed either.
     from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415
     from redis.exceptions import ResponseError  # noqa: PLC0415
 
@@ -128,7 +128,7 @@ async def opened(server: Server) -> AsyncIterator[RedisStream]:
 
 @contextmanager
 def _port_kept() -> Iterator[int]:
-    """Lend a port that nobody else is given: to Redis 0 means none. Redis may share it with whoever does not listen."""
+    """Lend a port that no other program gets: to Redis 0 means none. A socket that does not listen may share it."""
     with socket.socket() as found:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(("127.0.0.1", 0))

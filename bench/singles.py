@@ -97,5 +97,5 @@ class _Run:
             self._acked += acked
             if self._sent - self._acked < WAITING_MAX:
                 self._has_room.set()
-        # Nobody receives any more, so nobody is to wait for that.
+        # No consumer is left, so no send may wait for one.
         self._has_room.set()

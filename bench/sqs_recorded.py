@@ -1,4 +1,4 @@
-"""Requests as boto3 writes them, recorded once and sent again and again by wrk: what a server can do, whoever asks.
+"""Requests as boto3 writes them, recorded once and sent again and again by wrk: what a server can do.
 
     send 10 ─▶ receive 10 ─▶ delete 10      on every connection, as many at once as there are connections
 

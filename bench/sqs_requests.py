@@ -26,8 +26,8 @@ class Recorded:
 
 
 def client(server: Server) -> Any:
-    """Return boto3's client for a server, and nobody else's settings in it."""
-    # Whoever measures something else does not need it.
+    """Return boto3's client for a server, without settings of the environment."""
+    # Other benchmarks do not need it.
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 

@@ -4,7 +4,7 @@
                              ▼                │
                       ┌──────────────────────────────┐
                       │ the queue of each send that  │   full: senders wait
-                      │ nobody has leased from yet   │   empty: consumers wait
+                      │ not leased from yet          │   empty: consumers wait
                       └──────────────────────────────┘
 
 So the backlog neither grows nor runs dry, and no lease comes back empty. A

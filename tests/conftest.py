@@ -19,7 +19,7 @@ from tests.simulation.world import Machine
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
 
-# Whoever is started in the background by a shell ignores Ctrl-C, and so would every command that a test interrupts.
+# A process that a shell starts in the background ignores Ctrl-C, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

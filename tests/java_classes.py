@@ -24,7 +24,7 @@ def java_options() -> str:
 
 
 def main() -> None:
-    # Whoever starts meanwhile finds no half of it.
+    # A process that starts meanwhile finds no half of it.
     draft = PLACE.with_suffix(".making")
     _run_spark(f"-XX:ArchiveClassesAtExit={draft} {_SHORT_LIVED} {_SILENT}")
     draft.replace(PLACE)
@@ -32,7 +32,7 @@ def main() -> None:
 
 def _run_spark(options: str) -> None:
     """Do a little of what jobs do, and wait until the JVM has ended: it writes at its end."""
-    # Whoever asks for the options need not have Spark.
+    # The options are read without Spark, too.
     from pyspark.sql import functions as f
 
     from penstock.pipeline.spark import open_session

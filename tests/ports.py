@@ -1,8 +1,8 @@
-"""Ports of this machine that stay a test's own while nobody listens there.
+"""Ports of this machine that stay a test's own while no server listens there.
 
-A server that is stopped gives its port back, and whoever asks for any port may be given just that one before the server
-is started again. A socket that is bound and never listens keeps it: the system hands the port to nobody, those who
-connect are refused, and a server that names the port, and may share it as servers do, gets it.
+A server that stops gives its port back, and another program may get it before the server starts again. A socket that is
+bound and never listens keeps it: the system gives the port to no other program, and connections are refused. A server
+that names the port, and shares it as servers do, gets it.
 """
 
 import socket

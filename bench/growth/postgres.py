@@ -139,7 +139,7 @@ async def _search_dead_letters(store: PostgresStore, number: int) -> None:
 
 
 async def _lower_a_threshold(store: PostgresStore, number: int) -> None:
-    """What follows is done by others: this and a look at the queue are what somebody waits for."""
+    """What follows is done by others: a caller waits for this and for a look at the queue."""
     aging_ms = (0, 0, 10 + number % 2, 0, 0)
     await store.change("orders", QueueSettings(aging_ms=aging_ms))
     await store.summaries(["orders"])

@@ -92,7 +92,7 @@ def run(server: Server, side: Side, dsn: str, work: Work, processes: int = PROCE
         try:
             barrier.wait(_WARM_UP_S_MAX)
         except BrokenBarrierError:
-            # Whoever broke it says why.
+            # The process that broke it says why.
             for share in shares:
                 share.result()
             raise

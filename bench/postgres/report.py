@@ -2,7 +2,7 @@
 
 Sides take turns within a round, and the order turns from round to round; a figure is the median of its rounds, and a
 ratio that of two medians of one run. Each measurement has a database of its own in the one server, made for it and
-dropped after it, so that nobody pays for what another has left.
+dropped after it, so that no side pays for what another has left.
 """
 
 import asyncio

@@ -90,7 +90,7 @@ class Pgmq:
 
 
 def pgmq() -> Pgmq | None:
-    """PGMQ, if somebody has named its SQL file."""
+    """PGMQ, if its SQL file was named."""
     named = os.environ.get("PGMQ_SQL", "")
     return Pgmq(Path(named)) if named else None
 

@@ -83,7 +83,7 @@ class Ext4:
         _run("sync", "--file-system", str(self.folder))
 
     def restore_power(self) -> None:
-        """Mount again what was on the disk. Nobody may have a file open."""
+        """Mount again what was on the disk. No process may have a file open."""
         self.unmount()
         self.mount()
 

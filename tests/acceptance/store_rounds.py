@@ -43,7 +43,7 @@ def run_until_killed(
     """Kill a worker once it has said so many lines, from the beginning or from a note on; all it had said is heard.
 
     ``before_kill`` may cut its power, and says when it did. The process that makes a
-    snapshot for it, if there is one, ends too, with nobody to tell it.
+    snapshot for it, if there is one, ends too, without being told.
     """
     command = [sys.executable, "-m", "tests.acceptance.store_worker", str(folder), "--run", str(witness.next_run())]
     command += ["--shards", str(witness.shards)]

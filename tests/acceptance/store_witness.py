@@ -98,7 +98,7 @@ class StoreWitness:
         """Believe what was told before the power was cut, if it was.
 
         A file system that is being shut down may let an fsync that is under way
-        succeed for nothing. Nobody would have heard of it from a machine without power.
+        succeed for nothing. A machine without power would not have answered.
         """
         for at_ns, fact, words in self.told:
             if cut_at_ns is None or at_ns < cut_at_ns:
@@ -134,7 +134,7 @@ class StoreWitness:
         async with self._open(folder, clock) as store:
             await create_queues(store)
             await self._find_copies(store)
-            # Whoever held a message has died: let every lease lapse, and every delay ripen.
+            # The holders of messages have died: let every lease lapse, and every delay ripen.
             clock.ahead_ms = 2 * HOUR_MS
             await store.tidy()
             live = {queue: (await store.counts(queue)).live for queue in (QUEUE, GRAVE)}
@@ -162,10 +162,10 @@ class StoreWitness:
         assert not untold, f"gone, and the history does not tell of them: {sorted(untold)[:5]}"
         names = {each: name for name, each in (self.doubtful | self.sent).items()}
         unknown = last.keys() - names.keys()
-        assert not unknown, f"in the history, and nobody has sent them: {sorted(unknown)[:5]}"
+        assert not unknown, f"in the history, but never sent: {sorted(unknown)[:5]}"
         for row in rows:
             assert row.ending in (MessageOutcome.ACKED, MessageOutcome.BURIED, MessageOutcome.REDRIVEN), (
-                f"nobody did that: {row}"
+                f"no verb did that: {row}"
             )
             assert (row.body is not None) == (row.queue == QUEUE), f"is the body to be kept? {row}"
             assert row.body is None or name_of(memoryview(row.body)) == names[row.message], f"not its body: {row}"
@@ -198,7 +198,7 @@ class StoreWitness:
         returned = self.acked.intersection(found)
         assert not returned, f"acked, and came back: {sorted(returned)[:5]}"
         missing = set(self.sent) - self.tried - set(found)
-        assert not missing, f"gone, and nobody acked them: {sorted(missing)[:5]}"
+        assert not missing, f"gone, but not acked: {sorted(missing)[:5]}"
         self.end_round()
 
     async def _give_back(self, store: EmbeddedStore, queue: str, delivery: Delivery, keep: float) -> None:

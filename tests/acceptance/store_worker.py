@@ -13,12 +13,12 @@ else is told after the store has answered, with the time of the monotonic clock:
     ack AT_NS NAME …                    these are settled
     note AT_NS NOTE                     the store noted something about itself, or began a snapshot
 
-Some messages stay for long: under leases that nobody ends, delayed by an hour, or as
+Some messages stay for long: under leases without an end, delayed by an hour, or as
 dead letters. The segments of the journal are small, and looked after all the time:
 what stays is copied forward again and again.
 
 A message's body begins with its name, ``run/task/sequence``, and the rest of it
-follows from the name: a reader can tell a body that nobody sent.
+follows from the name: a reader can tell a body that was never sent.
 """
 
 import argparse
@@ -55,7 +55,7 @@ SENDERS, WORKERS = 3, 3
 UPKEEP_MS = 10
 # Told as if it were a note.
 CHILD_BEGUN = "child.begun"
-# A process that nobody stops ends by itself.
+# A process that is not stopped ends by itself.
 CALLS_MAX = 50_000
 
 

@@ -1,4 +1,4 @@
-"""Work in a process of its own: answers, deaths, and nobody left behind."""
+"""Work in a process of its own: answers, deaths, and no process left behind."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Lifeline:
-    """A pipe by its name, whose other end a child holds: it closes when the child is gone, whoever its parent is."""
+    """A pipe by its name, whose other end a child holds: it closes when the child is gone, whatever its parent is."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -99,7 +99,7 @@ async def test_a_child_that_is_killed_gives_no_answer(tmp_path: Path) -> None:
 
 
 async def test_a_child_that_dies_before_it_has_read_the_request_gives_no_answer(tmp_path: Path) -> None:
-    """Nobody reads the rest, and the parent must not wait for it."""
+    """The rest is not read, and the parent must not wait for it."""
     child = ChildProcess(tmp_path)
     with pytest.raises(BackgroundProcessFailed):
         await child.run(_not_to_be_found, bytes(5 * MILLION))

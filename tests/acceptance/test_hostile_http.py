@@ -1,4 +1,4 @@
-"""Input that nobody means well with, on raw sockets, to a real server: it is refused, and others notice nothing."""
+"""Hostile input, on raw sockets, to a real server: it is refused, and others notice nothing."""
 
 import gzip
 from collections.abc import Iterator

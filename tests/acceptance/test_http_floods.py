@@ -1,4 +1,4 @@
-"""Too much of everything, to a real server: what is too large costs it nothing, and a crowd costs nobody an answer."""
+"""Too much of everything, to a real server: what is too large costs it nothing, and many clients lose no answer."""
 
 import asyncio
 import contextlib
@@ -228,7 +228,7 @@ async def test_a_thousand_clients_of_every_kind_get_right_answers_or_none(server
         for number in range(CLIENTS):
             group.create_task(kinds[number % len(kinds)](number))
 
-    # What nobody received yet is received now: every message that was answered for, once, and nothing half sent.
+    # What was not received yet is received now: every message that was answered for, once, and nothing half sent.
     while rest := ask(server.port, request("GET", f"{MESSAGES}?limit=1000")).json["messages"]:
         for each in rest:
             crowd.received[each["message_id"]] += 1

@@ -1,4 +1,4 @@
-"""`penstock repair`, as somebody with a damaged log meets it."""
+"""`penstock repair`, on a damaged log."""
 
 import asyncio
 import json

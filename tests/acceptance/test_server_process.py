@@ -122,7 +122,7 @@ def test_a_failed_fsync_ends_the_server_and_nothing_is_acknowledged_after_it(tmp
         senders.join()
         assert server.finish() == EXIT_STORAGE_FAILED
         assert "stopped, because the disk failed" in server.notes()
-    # Nobody was told that it failed, and nobody that it did not.
+    # No client was told that it failed, and none that it did not.
     assert set(senders.endings) == {0}
     with ServerProcess(tmp_path / "data") as server:
         found = set(server.drain("orders"))

@@ -31,7 +31,7 @@ async def test_the_witness_notices_that_messages_are_gone(tmp_path: Path, witnes
         runtime = system_runtime(tmp_path, workers)
         async with await EmbeddedStore.open(runtime, "store", journal_settings()) as store:
             assert await store.purge(QUEUE) > 0
-    with pytest.raises(AssertionError, match="gone, and nobody acked them"):
+    with pytest.raises(AssertionError, match="gone, but not acked"):
         await witness.check(tmp_path / "store")
 
 
@@ -62,10 +62,10 @@ async def test_the_witness_notices_a_message_that_the_history_does_not_tell_of(
         await witness.check_end(tmp_path / "store")
 
 
-async def test_the_witness_notices_a_history_of_what_nobody_sent(tmp_path: Path, witness: StoreWitness) -> None:
+async def test_the_witness_notices_a_history_of_what_was_never_sent(tmp_path: Path, witness: StoreWitness) -> None:
     await witness.check_end(tmp_path / "store")
     del witness.sent[min(witness.acked)]
-    with pytest.raises(AssertionError, match="in the history, and nobody has sent them"):
+    with pytest.raises(AssertionError, match="in the history, but never sent"):
         await witness.check_end(tmp_path / "store")
 
 

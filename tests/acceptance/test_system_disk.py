@@ -127,7 +127,7 @@ def test_a_file_is_created_once_and_keeps_its_bytes(disk: SystemDisk, tmp_path: 
         assert file.read(0, 10) == expected
         file.write(b"kept", 0)
         file.close()
-    # Messages are nobody else's business.
+    # No other user may read messages.
     assert (tmp_path / "file").stat().st_mode & 0o007 == 0
 
 

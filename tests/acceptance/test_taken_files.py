@@ -82,7 +82,7 @@ def test_where_folders_cannot_be_locked_a_file_is_and_its_removal_is_noticed(tmp
     disk.lock("data").release()
 
 
-def test_a_folder_is_in_place_as_long_as_nobody_touches_it(tmp_path: Path) -> None:
+def test_a_folder_is_in_place_as_long_as_it_is_not_touched(tmp_path: Path) -> None:
     disk = SystemDisk(tmp_path)
     disk.make_folder("data")
     lock, file = disk.lock("data"), disk.open("data/file")

@@ -82,7 +82,7 @@ asyncio.run(main())
 """
 
 
-def test_a_mistake_nobody_foresaw_stops_the_process_before_more_work() -> None:
+def test_an_unforeseen_error_stops_the_process_before_more_work() -> None:
     done = subprocess.run(
         [sys.executable, "-c", UNFORESEEN], cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
     )

@@ -50,7 +50,7 @@ async def test_the_witness_notices_that_two_records_have_changed_places(tmp_path
         await told.check(tmp_path / "log")
 
 
-async def test_the_witness_notices_records_that_nobody_had_on_their_way(tmp_path: Path, told: Witness) -> None:
+async def test_the_witness_notices_records_that_were_never_on_their_way(tmp_path: Path, told: Witness) -> None:
     told.acknowledged = {offset: name for offset, name in told.acknowledged.items() if offset < 50}
     with pytest.raises(AssertionError, match="more records than were ever on their way"):
         await told.check(tmp_path / "log")

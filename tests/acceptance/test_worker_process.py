@@ -191,7 +191,7 @@ async def test_a_worker_survives_the_restart_of_its_server(server: Server) -> No
             async def is_empty() -> bool:
                 return (await queue.describe()).current_message_count == 0
 
-            # The message that was worked on meanwhile was acked, too: its lease began anew with the server.
+            # The message that was worked on meanwhile was acked, too: its lease began again with the server.
             await eventually(is_empty)
     finally:
         worker.close()

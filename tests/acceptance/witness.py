@@ -67,7 +67,7 @@ class Witness:
         """No longer insist on what was acknowledged since.
 
         A file system that is being shut down may let an fsync that is under way
-        succeed for nothing. Nobody would have heard of it from a machine without power.
+        succeed for nothing. A machine without power would not have answered.
         """
         since = [offset for offset, told_at_ns in self.acknowledged_at_ns.items() if told_at_ns >= at_ns]
         self.uncertain.update((offset, self.acknowledged.pop(offset)) for offset in since)

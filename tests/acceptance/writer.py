@@ -12,7 +12,7 @@ was true:
     closed END              the log was closed in good order
 
 A record's name, ``run/task/sequence``, is its key, and its value follows from
-its name: a reader can tell a record that nobody wrote. Each task has one batch
+its name: a reader can tell a record that was never written. Each task has one batch
 on its way at a time and numbers its records without a gap.
 """
 
@@ -32,7 +32,7 @@ from penstock.log.settings import LogSettings, SyncPolicy
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 
 BATCH_RECORDS_MAX = 3
-# A writer that nobody stops ends by itself.
+# A writer that is not stopped ends by itself.
 BATCHES_MAX = 50_000
 
 

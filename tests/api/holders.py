@@ -42,7 +42,7 @@ def shown(name: str) -> dict[str, str]:
 
 
 class Holder:
-    """Somebody who calls with one key, or with none."""
+    """A caller with one key, or with none."""
 
     def __init__(self, api: Api, name: str | None) -> None:
         self.api = api

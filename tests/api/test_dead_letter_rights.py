@@ -143,7 +143,7 @@ async def test_a_task_does_not_tell_where_another_key_has_sent_its_messages() ->
         assert [(each["moved"], each["moved_total"]) for each in seen] == [({}, 5)]
 
 
-async def test_whoever_may_release_a_message_needs_no_right_on_the_queue_it_is_buried_in() -> None:
+async def test_a_release_needs_no_right_on_the_queue_it_is_buried_in() -> None:
     access = access_of(ops=(Role.ADMIN, "*"), worker=[(Role.SEND, "mine-a"), (Role.RECEIVE, "mine-a")])
     async with open_api(access=access) as api:
         ops, worker = Holder(api, "ops"), Holder(api, "worker")

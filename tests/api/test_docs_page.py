@@ -109,7 +109,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_the_page_needs_nobody_else_and_has_nothing_that_its_policy_forbids() -> None:
+def test_the_page_needs_no_other_server_and_has_nothing_that_its_policy_forbids() -> None:
     page = (FOLDER / "docs.html").read_text()
     tags = Tags()
     tags.feed(page)

@@ -110,7 +110,7 @@ async def test_the_history_travels_in_messagepack() -> None:
         assert [row["data"] for row in rows] == [b'{"n":1}', b"dead", b"purged"]
 
 
-async def test_the_history_is_an_arrow_stream_for_whoever_wants_one() -> None:
+async def test_the_history_is_an_arrow_stream_on_request() -> None:
     async with open_api(history="full") as api:
         ids = await settle_some(api)
         rows = (await api.get(HISTORY))["rows"]

@@ -68,7 +68,7 @@ async def test_what_is_settled_before_a_look_is_told_of_below_its_offset() -> No
         assert sorted(row["outcome"] for row in settled["rows"]) == ["buried", "purged", "purged", "purged"]
 
 
-async def test_what_is_in_a_queue_is_an_arrow_stream_for_whoever_wants_one() -> None:
+async def test_what_is_in_a_queue_is_an_arrow_stream_on_request() -> None:
     async with open_api() as api:
         ids = await furnish(api)
         plain = await api.get(LIVE)

@@ -188,7 +188,7 @@ async def test_what_is_no_dead_letter_is_not_requeued() -> None:
         assert (await api.post(f"{ORDERS}/messages/{here}/requeue")).is_problem(409, "not_dead_letter")
 
 
-async def test_a_dead_letter_that_somebody_has_stays() -> None:
+async def test_a_leased_dead_letter_stays() -> None:
     async with open_api() as api:
         (message_id,) = await bury(api, "a")
         await receive(api, queue="orders.dead")

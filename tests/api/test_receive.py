@@ -193,7 +193,7 @@ async def test_a_message_goes_to_another_when_the_client_that_waits_is_gone() ->
         assert api.queues.now_ms() - began_ms < 200
 
 
-async def test_whoever_waits_for_a_queue_that_is_deleted_is_told() -> None:
+async def test_a_long_poll_is_told_that_its_queue_is_deleted() -> None:
     async with open_api() as api:
         async with asyncio.TaskGroup() as tasks:
             polls = [tasks.create_task(api.get(MESSAGES, wait_s=20)) for _ in range(3)]

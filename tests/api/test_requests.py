@@ -161,7 +161,7 @@ def keys() -> Access:
     return Access([key])
 
 
-async def test_a_server_with_keys_answers_401_to_whoever_has_none() -> None:
+async def test_a_server_with_keys_answers_401_without_one() -> None:
     async with open_api(access=keys()) as api:
         for headers in ({}, {"authorization": "Bearer nonsense"}, {"authorization": f"Bearer pk_{1:012x}_{'x' * 43}"}):
             answer = await api.get("/api/queues", headers=headers)

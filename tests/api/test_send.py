@@ -63,7 +63,7 @@ async def test_a_value_that_is_no_text_is_marked_as_json() -> None:
         assert (second["data"], second["attributes"]) == ('{"a":1}', {})
 
 
-async def test_whoever_says_json_and_is_wrong_gets_the_text_back() -> None:
+async def test_a_body_that_is_wrongly_called_json_comes_back_as_text() -> None:
     async with open_api() as api:
         await send(api, "{oops", attributes={"content_type": "application/json"})
         (found,) = await receive(api)

@@ -181,12 +181,12 @@ async def test_an_ack_by_id_with_the_receipt_of_another_message_is_stale() -> No
         assert (await api.get(ORDERS))["in_flight"] == 2
 
 
-async def test_an_ack_by_id_alone_acks_whoever_has_the_message() -> None:
+async def test_an_ack_by_id_alone_acks_any_lease_of_the_message() -> None:
     async with open_api() as api:
         (old,) = await taken(api, "a", visibility_timeout=1)
         path = f"{ORDERS}/messages/{old['message_id']}"
         await elapse(1.1)
-        # Nobody has it now.
+        # It is not leased now.
         assert (await api.delete(path)).is_problem(409, "not_leased")
         await receive(api)
         assert (await api.delete(path)).value == {"message_id": old["message_id"], "deleted": True}
@@ -219,7 +219,7 @@ PROOFS = st.from_regex(r"[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,4}", fullmatch
 
 
 @given(receipts=st.lists(PROOFS, min_size=1, max_size=5), verb=st.sampled_from(["ack", "release", "extend"]))
-def test_a_receipt_that_nobody_gave_is_stale(receipts: list[str], verb: str) -> None:
+def test_a_receipt_that_was_never_given_is_stale(receipts: list[str], verb: str) -> None:
     async def story() -> None:
         async with open_api() as api:
             await taken(api, "a")

@@ -28,7 +28,7 @@ def virtual_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Instant:
-    """Sends take no time; two messages are there whenever somebody receives."""
+    """Sends take no time; two messages are there for each receive."""
 
     senders_max: int = 1
     handed_out: int = 0

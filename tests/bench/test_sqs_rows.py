@@ -1,4 +1,4 @@
-"""The rows of SQS: both servers take what boto3 wrote, whoever sends it again."""
+"""The rows of SQS: both servers take what boto3 wrote, also when it is replayed."""
 
 import asyncio
 from contextlib import suppress

@@ -1,1 +1,1 @@
-"""The broker: whoever waits, whoever may, and what is counted."""
+"""The broker: waiting, rights, and what is counted."""

@@ -92,7 +92,7 @@ def test_a_good_key_lets_its_holder_in() -> None:
         f"Bearer {hash_of(SECRET).hex()}",
     ],
 )
-def test_what_is_nearly_a_key_lets_nobody_in(header: str) -> None:
+def test_what_is_nearly_a_key_is_refused(header: str) -> None:
     assert refused(Access([key()]), header) is KeyUnknown
 
 
@@ -235,7 +235,7 @@ def test_who_watches_a_caller_that_has_ended_is_told_at_once_and_who_stopped_is_
         access.check_good(caller)
 
 
-def test_an_expired_key_lets_nobody_in_and_those_who_watch_are_told() -> None:
+def test_an_expired_key_is_refused_and_its_watchers_are_told() -> None:
     now = [1_000]
     access = Access([replace(key(), expires_at_ms=2_000)], now_ms=lambda: now[0])
     told: list[str] = []

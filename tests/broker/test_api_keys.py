@@ -96,7 +96,7 @@ def test_a_server_without_keys_is_open_until_the_first_is_made(path: Path) -> No
         keys.access.authenticate(None)
 
 
-def test_revoking_the_last_key_lets_nobody_in(path: Path) -> None:
+def test_revoking_the_last_key_still_needs_keys(path: Path) -> None:
     text = make(path)
     keys = Keys(path)
     revoke_key(path, text.split("_")[1])
@@ -106,7 +106,7 @@ def test_revoking_the_last_key_lets_nobody_in(path: Path) -> None:
             running.access.authenticate(None)
 
 
-def test_a_file_that_disappears_lets_nobody_in(path: Path) -> None:
+def test_a_key_file_that_disappears_still_needs_keys(path: Path) -> None:
     make(path)
     keys = Keys(path)
     path.unlink()

@@ -1,4 +1,4 @@
-"""Long polls in virtual time: nothing is missed, one message wakes one, nobody is woken for a client that is gone."""
+"""Long polls in virtual time: nothing is missed, one message wakes one request, and none whose client is gone."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -235,7 +235,7 @@ async def test_everyone_who_waits_for_a_deleted_queue_is_told() -> None:
         assert broker.now_ms() - began_ms < 500
 
 
-async def test_stopping_answers_everyone_and_takes_nobody_new() -> None:
+async def test_stopping_answers_everyone_and_takes_no_new_request() -> None:
     async with open_broker(has_queue=True) as broker:
         polls = [Poll(broker) for _ in range(50)]
         async with asyncio.TaskGroup() as tasks:
@@ -309,7 +309,7 @@ async def test_what_is_leased_for_a_client_that_goes_meanwhile_goes_to_another_a
         assert broker.now_ms() - began_ms <= 3 * SOON_MS
 
 
-async def test_whoever_is_woken_at_the_end_of_its_time_leaves_no_other_asleep() -> None:
+async def test_a_poll_that_is_woken_at_the_end_of_its_time_leaves_no_other_asleep() -> None:
     """A release with a delay wakes one for nothing yet. If that one leaves, another has to look when it is time."""
     async with open_broker(has_queue=True) as broker:
         await broker.send(b"a")
@@ -328,7 +328,7 @@ async def test_whoever_is_woken_at_the_end_of_its_time_leaves_no_other_asleep() 
         assert long.answered_at_ms - began_ms <= 3_000 + SOON_MS
 
 
-async def test_whoever_is_woken_and_gets_something_else_leaves_no_other_asleep() -> None:
+async def test_a_poll_that_is_woken_and_gets_something_else_leaves_no_other_asleep() -> None:
     async with open_broker(has_queue=True) as broker:
         await broker.send(b"late")
         taken = await broker.take()

@@ -58,7 +58,7 @@ async def test_a_selection_by_error_and_origin_keeps_to_dead_letters_that_fit() 
 
 
 async def turns_during(work: Coroutine[None, None, object]) -> int:
-    """Return how often somebody else had a turn while something was done."""
+    """Return how often another task had a turn while something was done."""
     turns = 0
     is_done = False
 

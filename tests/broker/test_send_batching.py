@@ -1,4 +1,4 @@
-"""Small sends of many clients, gathered: each whole and in order, and nobody suffers for a neighbour."""
+"""Small sends of many clients, gathered: each whole and in order, and no sender suffers for a neighbour."""
 
 import asyncio
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ async def test_columns_that_only_some_have_stay_with_theirs() -> None:
         }
 
 
-async def test_nobody_suffers_for_a_neighbour_that_is_refused() -> None:
+async def test_no_sender_suffers_for_a_neighbour_that_is_refused() -> None:
     async with open_broker() as broker:
         await broker.store.create("orders", QueueSettings(body_bytes_max=5))
         good, bad, also_good = await together(

@@ -18,7 +18,7 @@ def test_a_cluster_in_one_process_tree_runs_what_is_shipped(site: Site) -> None:
     check(site, told, "copies-local")
 
 
-def test_whoever_names_the_cluster_to_the_job_itself_need_not_ship_anything(site: Site) -> None:
+def test_a_job_that_is_told_the_cluster_ships_its_own_package(site: Site) -> None:
     with clusters.standalone(site.folder, workers=2) as master:
         looked = ran(site, "looked.json", master, imports=Path(penstock.__file__).parents[1])
 

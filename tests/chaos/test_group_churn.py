@@ -22,7 +22,7 @@ SECONDS = 12.0
 SESSION_MS = 6_000
 # How long each of five readers lives; the others stay until the end.
 LIVES_S = (4.0, inf, 7.0, inf, inf)
-# Nobody waits longer for what is to come: a group that has not got there by then has failed.
+# The longest wait: a group that has not got there by then has failed.
 PATIENCE_S = 120.0
 
 Place = tuple[int, int]

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.real_time
 
 # Five seconds until it is asked after and five for a connection, for each of those who wait one after the other: from 6
-# to 16 seconds were seen. Whoever waits for TCP waits for a quarter of an hour.
+# to 16 seconds were seen. TCP alone would take a quarter of an hour.
 _SECONDS_MAX = 40.0
 SEND, MESSAGES = "/api/queues/orders/messages", b'{"messages": [{"data": "a"}]}'
 JSON = {"content-type": "application/json"}

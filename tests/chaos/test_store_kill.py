@@ -59,7 +59,7 @@ async def test_a_store_that_does_not_sync_is_caught_breaking_its_word(tmp_path: 
         disk.sync()
         run_until_killed(folder, witness, "--sync", "os", moment=Moment(2_000), before_kill=disk.cut_power)
         disk.restore_power()
-        with pytest.raises(AssertionError, match=r"gone, and nobody acked them|acked, and came back| is .* and "):
+        with pytest.raises(AssertionError, match=r"gone, but not acked|acked, and came back| is .* and "):
             await witness.check(folder)
 
 

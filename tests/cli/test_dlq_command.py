@@ -161,7 +161,7 @@ def test_two_looks_make_rates() -> None:
     assert rates(None, now, now.queues[0])["sent"] is None
 
 
-def test_a_server_that_started_anew_has_no_negative_rates() -> None:
+def test_a_server_that_started_again_has_no_negative_rates() -> None:
     before = Sample(10.0, [queue_of("a", Totals(sent=1_000))])
     now = Sample(11.0, [queue_of("a", Totals(sent=4))])
     assert rates(before, now, now.queues[0])["sent"] == 4

@@ -1,4 +1,4 @@
-"""The first hour of somebody new: what is typed wrong at first, and what the command says then."""
+"""The first hour of a new user: what is typed wrong at first, and what the command says then."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A proxy between client and server that loses answers: the request arrives, and nobody hears of it."""
+"""A proxy between client and server that loses answers: the request arrives, and the client gets no answer."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -165,7 +165,7 @@ def certificate(tmp_path: Path) -> Path:
     return path
 
 
-async def test_https_is_spoken_to_whom_the_client_trusts_and_to_nobody_else(
+async def test_https_is_spoken_only_to_a_server_that_the_client_trusts(
     certificate: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Answers that no server of ours gives: each is an error with a name, for whoever asked, and nobody is left waiting."""
+"""Answers that no server of ours gives: each is an error with a name for the caller, and no call is left waiting."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

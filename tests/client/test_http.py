@@ -90,7 +90,7 @@ async def test_a_fresh_connection_that_is_closed_leaves_the_request_unanswered()
         assert found.connections == 1
 
 
-async def test_nobody_listening_means_that_nothing_was_sent() -> None:
+async def test_a_refused_connection_means_that_nothing_was_sent() -> None:
     port = HeldPort()
     async with transport_to(Peer(Address("127.0.0.1", port.number, False))) as transport:
         with pytest.raises(NotSent):
@@ -206,7 +206,7 @@ async def test_time_runs_out_for_an_answer_that_does_not_come() -> None:
         assert len(found.heads) == 1
 
 
-async def test_a_cancelled_request_closes_its_connection_and_nobody_gets_its_answer() -> None:
+async def test_a_cancelled_request_closes_its_connection_and_no_other_gets_its_answer() -> None:
     asked, release = asyncio.Event(), asyncio.Event()
 
     async def slow(found: Peer, reader: StreamReader, writer: StreamWriter) -> None:

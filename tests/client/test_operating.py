@@ -99,7 +99,7 @@ async def test_messages_are_looked_at_and_explained_without_being_received(url: 
         assert (await queue.describe()).ready == 6
 
 
-async def test_a_message_is_escalated_by_somebody_for_a_reason(url: str, name: str) -> None:
+async def test_a_message_is_escalated_by_an_actor_for_a_reason(url: str, name: str) -> None:
     async with penstock.connect(url) as client:
         await client.create_queue(name)
         queue = client.queue(name)

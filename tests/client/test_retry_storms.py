@@ -17,7 +17,7 @@ SECONDS = 120
 TROUBLES = {
     # What a server says, and how many requests a second each worker may make meanwhile.
     "busy, and says for how long": (problem("journal_busy", retry_after_s=2.0), 0.5),
-    "busy for longer than anybody waits": (problem("no_room", retry_after_s=60), 0.25),
+    "busy for longer than a client waits": (problem("no_room", retry_after_s=60), 0.25),
     "busy": (problem("journal_busy"), 1.0),
     "too many are waiting": (problem("too_many_waiting", retry_after_s=1.0), 1.0),
     "gone": (raises(NotSent("no connection")), 1.0),

@@ -208,7 +208,7 @@ async def test_a_commit_of_a_generation_that_has_ended_is_no_error() -> None:
     assert source.stopped.is_set()
 
 
-async def test_whoever_waits_for_a_record_is_told_when_the_loop_is_closed() -> None:
+async def test_a_call_that_waits_for_a_record_is_told_when_the_loop_is_closed() -> None:
     loop, _, _ = loop_over()
     async with asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(loop.next())

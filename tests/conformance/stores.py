@@ -253,7 +253,7 @@ IMPLEMENTATIONS: dict[str, Run] = {
 }
 
 
-# Every story that was made a test of, for whoever has yet another store to tell them.
+# Every story that was made a test of, for the next store to tell them.
 STORIES: list[Story] = []
 
 

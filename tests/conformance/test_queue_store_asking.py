@@ -216,7 +216,7 @@ async def test_an_explanation_tells_of_noisy_groups(stage: Stage) -> None:
     assert await _ahead(stage, ids[4]) == 16
     assert await _ahead(stage, ids[10]) == 4, "noisy ones count among those who may have a turn"
     await stage.store.change("orders", QueueSettings(noisy_time_percent=100, noisy_percent=100))
-    assert await _ahead(stage, ids[0]) == 4, "nobody is noisy now"
+    assert await _ahead(stage, ids[0]) == 4, "no group is noisy now"
 
 
 async def _send_in_groups(stage: Stage, *rows: tuple[bytes, bytes]) -> list[str]:

@@ -122,7 +122,7 @@ async def test_a_row_comes_soon_after_its_message_is_settled(stage: Stage) -> No
 
 
 @every_store
-async def test_whoever_asks_at_the_end_is_told_to_ask_there_again(stage: Stage) -> None:
+async def test_a_reader_at_the_end_is_told_to_ask_there_again(stage: Stage) -> None:
     empty = await stage.store.history("orders", HistoryRange(most=10))
     assert (len(empty), empty.next_offset, empty.group, empty.body) == (0, empty.offset, None, None)
     await send(stage, b"a", b"b")

@@ -130,7 +130,7 @@ async def test_a_message_that_wakes_while_it_is_escalated_ages_from_the_end_of_t
     await stage.store.escalate(
         "slow", ids, EscalationOrder(tier=Tier.HIGH, actor="ada", reason="", until_ms=now_ms + 25_000)
     )
-    # All of it is due when somebody looks at the clock.
+    # All of it is due when a verb looks at the clock.
     for wait_ms, tier in ((32_000, Tier.BACKGROUND), (12_000, Tier.BACKGROUND), (2_000, Tier.LOW)):
         await stage.advance(wait_ms)
         found = await stage.store.look("slow", ids[0])
@@ -139,7 +139,7 @@ async def test_a_message_that_wakes_while_it_is_escalated_ages_from_the_end_of_t
 
 
 @every_store
-async def test_what_somebody_holds_ages_and_its_escalation_ends(stage: Stage) -> None:
+async def test_a_leased_message_ages_and_its_escalation_ends(stage: Stage) -> None:
     await stage.store.create("slow", QueueSettings(aging_ms=(0, 0, 10_000, 0, 0)))
     plain, raised = await send(stage, b"plain", b"raised", queue="slow")
     until_ms = stage.now_ms() + 5_000
@@ -316,7 +316,7 @@ async def test_a_redrive_leaves_what_has_no_room_where_it_would_go(stage: Stage)
 
 
 @every_store
-async def test_a_redrive_leaves_what_somebody_holds(stage: Stage) -> None:
+async def test_a_redrive_leaves_what_is_leased(stage: Stage) -> None:
     await stage.store.change("orders", FRAIL)
     ids = await bury(stage, b"1", b"2")
     held = await lease(stage, 1, queue=GRAVES)
@@ -326,7 +326,7 @@ async def test_a_redrive_leaves_what_somebody_holds(stage: Stage) -> None:
 
 
 @every_store
-async def test_dead_letters_of_a_queue_that_is_gone_stay_until_somebody_says_where_to(stage: Stage) -> None:
+async def test_dead_letters_of_a_queue_that_is_gone_stay_until_a_target_is_named(stage: Stage) -> None:
     await stage.store.change("orders", FRAIL)
     ids = await bury(stage, b"1", b"2")
     await stage.store.delete("orders")

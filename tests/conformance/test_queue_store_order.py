@@ -1,4 +1,4 @@
-"""What every store promises about order: shares of tiers, groups in line, nobody starved."""
+"""What every store promises about order: shares of tiers, groups in line, no tier starved."""
 
 from collections import Counter
 
@@ -138,7 +138,7 @@ async def test_a_group_that_holds_much_is_served_after_quiet_ones(stage: Stage) 
     found = bodies(await lease(stage, 6))
     assert sorted(found[:4]) == [b"plain", b"quiet", b"quiet", b"quiet"]
     assert found[4:] == [b"40", b"41"], "what quiet ones leave is the noisy one's"
-    assert bodies(await lease(stage, 2)) == [b"42", b"43"], "nobody waits for quiet messages that are not there"
+    assert bodies(await lease(stage, 2)) == [b"42", b"43"], "no lease waits for quiet messages that are not there"
 
     await stage.store.ack("orders", held.receipts())
     assert (await stage.store.counts("orders")).noisy_groups == 0
@@ -201,7 +201,7 @@ async def test_time_is_forgotten_by_half_each_minute_and_with_the_last_message(s
     await work(b"passing", 90_000)
     assert await noisy() == 0, "one that has no messages any more is not there"
     await work(b"passing", 10)
-    assert await noisy() == 0, "and begins anew"
+    assert await noisy() == 0, "and starts at zero"
 
 
 @every_store
@@ -386,7 +386,7 @@ async def test_what_is_behind_a_spent_message_of_a_group_comes_with_the_same_lea
         assert bodies(await lease(stage, 1, queue="lines", lease_ms=1_000)) == [b"a1"]
         await stage.advance(1_000)
         if is_counted:
-            # Whoever looks finds that it is stuck, and buries nothing.
+            # A look finds that it is stuck, and buries nothing.
             assert (await stage.store.counts("lines")).stuck == 1
         held = await lease(stage, 10, queue="lines")
         assert sorted(bodies(held)) == [b"a2", b"b1"]

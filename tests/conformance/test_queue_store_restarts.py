@@ -191,8 +191,8 @@ async def test_a_lease_goes_on_after_a_restart_and_its_receipts_stay_good(stage:
 
 
 @every_store
-async def test_leases_start_anew_after_a_restart(stage: Stage) -> None:
-    """Nobody could extend them while the store was away."""
+async def test_leases_start_again_after_a_restart(stage: Stage) -> None:
+    """They could not be extended while the store was down."""
     for restart in restarts(stage):
         await send(stage, b"a")
         held = await lease(stage, lease_ms=10_000)

@@ -1,4 +1,4 @@
-"""What every store promises to whoever waits for messages: a call when there may be some, and a time."""
+"""What every store promises to requests that wait for messages: a call when there may be some, and a time."""
 
 import pytest
 
@@ -12,7 +12,7 @@ QUIET = QueueSettings(aging_ms=(0,) * 5, backoff_ms_base=0)
 
 
 class Woken:
-    """The names a store has called since somebody looked last."""
+    """The names a store has called since the last look."""
 
     def __init__(self, store: QueueStore) -> None:
         self._names: list[str] = []
@@ -25,7 +25,7 @@ class Woken:
 
 
 @every_store
-async def test_whoever_watches_is_called_for_every_send(stage: Stage) -> None:
+async def test_a_watcher_is_called_for_every_send(stage: Stage) -> None:
     await stage.store.create("mail", QUIET)
     woken = Woken(stage.store)
     await send(stage, b"a")
@@ -37,7 +37,7 @@ async def test_whoever_watches_is_called_for_every_send(stage: Stage) -> None:
 
 
 @every_store
-async def test_a_lease_and_its_ack_wake_nobody_on_a_standard_queue(stage: Stage) -> None:
+async def test_a_lease_and_its_ack_cause_no_wake_up_on_a_standard_queue(stage: Stage) -> None:
     await send(stage, b"a", b"b")
     woken = Woken(stage.store)
     delivery = await lease(stage, 1)

@@ -20,7 +20,7 @@ from tests.ports import HeldPort
 
 PAGE = DEPLOY.parent / "docs" / "how-to" / "run-behind-nginx.md"
 NGINX = "/usr/sbin/nginx"
-# Everything that nginx writes stays in one folder, and it runs as whoever starts it.
+# Everything that nginx writes stays in one folder, and it runs as the user who starts it.
 AROUND = """
 daemon off;
 user {user};

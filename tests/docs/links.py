@@ -1,4 +1,4 @@
-"""Where the links of a page lead, and which of them lead nowhere."""
+"""Where the links of a page lead, and which lead nowhere."""
 
 from collections import deque
 from collections.abc import Iterator

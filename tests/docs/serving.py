@@ -50,7 +50,7 @@ def kafka_server(data: Path) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _started(data: Path, *more: str) -> Iterator[list[str]]:
-    # Its environment is bare of settings: those of whoever runs the tests are not the page's.
+    # Its environment is bare of settings: those of the tests' own environment are not the page's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     command = [sys.executable, "-c", _SERVE, str(data), *more]
     with subprocess.Popen(

@@ -23,7 +23,7 @@ class NoPlace(Exception):
 
 
 def sqs_page(path: Path) -> str:
-    """Return the page with its tables anew, and everything else as it is."""
+    """Return the page with new tables, and everything else as it is."""
     before, began, rest = path.read_text().partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not began or not ended:

@@ -49,7 +49,7 @@ def test_a_link_to_nowhere_is_seen(text: str, count: int, tmp_path: Path) -> Non
     assert len(list(broken_links(page, others))) == count
 
 
-def test_a_page_nobody_links_to_is_seen() -> None:
+def test_a_page_without_links_to_it_is_seen() -> None:
     first, second, third = (Path(f"/{name}.md") for name in ("first", "second", "third"))
     others = {first: parse(first, "[x](second.md)"), second: parse(second, "[y](#z)"), third: parse(third, "")}
 

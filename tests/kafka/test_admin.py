@@ -70,7 +70,7 @@ def test_what_programs_say_about_files_is_said_again_to_them(broker: Broker, top
     found = described(client, topic)
     assert (found["compression.type"].value, found["file.delete.delay.ms"].value) == ("gzip", "12345")
     assert not found["file.delete.delay.ms"].is_default
-    # All settings anew: what is not said has its default again.
+    # All settings at once: what is not said has its default again.
     with pytest.warns(DeprecationWarning, match="incremental_alter_configs"):
         done(client.alter_configs([ConfigResource(ResourceType.TOPIC, topic, {"index.interval.bytes": "1"})]))
     found = described(client, topic)
@@ -118,7 +118,7 @@ def test_records_before_an_offset_are_deleted(broker: Broker, topic: str) -> Non
     assert done(client.delete_records([TopicPartition(topic, 0, 6)])).low_watermark == 6
     with consumer(broker.servers) as reader:
         assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) == (6, 10)
-    # Whoever asks for what is gone is sent to the beginning.
+    # A fetch of what is gone is sent to the beginning.
     assert read_topic(broker.servers, topic, 1, offset=2)[0].value() == b"6"
     assert code(client.delete_records([TopicPartition(topic, 0, 99)])) == KafkaError.OFFSET_OUT_OF_RANGE
 

@@ -63,7 +63,7 @@ def test_damage_to_a_partition_is_found_from_the_folder_of_all_topics_and_mended
         create(broker.servers, "events")
         for number in range(3):
             produce_all(producer(broker.servers), "events", [b"%d" % number])
-        assert penstock("repair", tmp_path / "data" / "streams").returncode == 2, "somebody uses it"
+        assert penstock("repair", tmp_path / "data" / "streams").returncode == 2, "it is in use"
         broker.stop()
     streams = tmp_path / "data" / "streams"
     segment = streams / "partitions" / "1-0" / SEGMENT

@@ -271,7 +271,7 @@ async def test_a_request_that_drips_in_gets_no_more_time_for_each_byte(is_behind
         assert await client.is_closed()
 
 
-async def test_a_large_request_has_its_time_anew_when_enough_of_it_has_come() -> None:
+async def test_a_large_request_has_its_time_again_when_enough_of_it_has_come() -> None:
     async with staged(arriving_s=WAIT_S) as stage, connected(stage) as client:
         size = 400_000
         client.writer.write(size.to_bytes(4, "big") + b"\0\x0c\0\3\0\0\0\1\xff\xff" + bytes(200_000))
@@ -293,7 +293,7 @@ async def test_what_has_arrived_of_all_requests_together_is_bounded() -> None:
             while budget.shed < 7:
                 await let_others_run()
                 assert budget.held_bytes <= 1_000_000
-        # Those that are small get through, and whoever comes later as well.
+        # Those that are small get through, and later ones as well.
         async with connected(stage) as another:
             another.send(b"one")
             assert await another.answer() == b"<one>"

@@ -101,7 +101,7 @@ _CONFIG = {"resource_type": 2, "resource_name": TOPIC}
 
 
 class Kafka(NamedTuple):
-    """Who may, and a request in one version. None of who may: answered to everybody, with nothing of anybody in it."""
+    """The role that is needed, and a request in one version. Without a role every caller gets public facts."""
 
     may: str | None
     version: int
@@ -198,7 +198,7 @@ KAFKA: dict[int, Kafka] = {
         },
     ),
 }
-# Said before anybody has shown a key, or refused to everybody.
+# Answered before authentication, or refused to every caller.
 FOR_STRANGERS = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 OFFERED_TO_NOBODY = {Api.CONSUMER_GROUP_HEARTBEAT, Api.SHARE_GROUP_HEARTBEAT}
 DENIED = {29, 30, 31}
@@ -253,7 +253,7 @@ class Server:
             client.ask(made(request_type(Api.OFFSET_COMMIT, commit.version), values))
 
     def seen(self) -> Any:
-        """Everything that an operation could have changed, as somebody sees it who may see everything."""
+        """Everything that an operation could have changed, as an administrator sees it."""
         paths = (
             "/api/queues",
             "/api/topics",

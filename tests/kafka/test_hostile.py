@@ -40,7 +40,7 @@ def test_what_is_no_request_ends_the_connection(broker: Broker, said: bytes) -> 
     assert is_well(broker)
 
 
-def test_random_bytes_behind_good_headers_harm_nobody(broker: Broker) -> None:
+def test_random_bytes_behind_good_headers_do_no_harm(broker: Broker) -> None:
     dice = Random(1)
     for _ in range(150):
         key = dice.choice([*OFFERED])

@@ -121,7 +121,7 @@ def test_a_group_goes_on_where_it_has_committed(broker: Broker, topic: str, grou
         assert [message.value() for message in read(second, 6)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
 
 
-def test_a_group_nobody_has_heard_of_has_committed_nothing(broker: Broker, topic: str, group: str) -> None:
+def test_a_group_that_does_not_exist_has_committed_nothing(broker: Broker, topic: str, group: str) -> None:
     create(broker.servers, topic)
     with consumer(broker.servers, group) as reader:
         (found,) = reader.committed([TopicPartition(topic, 0)], timeout=WAIT_S)

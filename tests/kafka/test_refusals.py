@@ -107,7 +107,7 @@ def test_replicas_on_other_brokers_or_for_other_partitions_cannot_be_assigned(
         (-1, None, ErrorCode.invalid_record),
     ],
 )
-def test_a_producer_that_says_what_nobody_can_mean_is_told_which_it_was(
+def test_a_producer_that_contradicts_itself_is_told_where(
     raw: RawClient, broker: Broker, topic: str, acks: int, records: bytes | None, error: ErrorCode
 ) -> None:
     create(broker.servers, topic)

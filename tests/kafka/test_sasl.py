@@ -29,7 +29,7 @@ def access(*, scram: Scram | None = SCRAM) -> Access:
     return Access([key])
 
 
-def test_a_key_is_said_only_where_nobody_can_read_it_on_the_way() -> None:
+def test_a_key_is_sent_only_where_it_cannot_be_read_on_the_way() -> None:
     login = Login(access(), is_private=False)
     assert login.begin("PLAIN") == {"error_code": 33, "mechanisms": ["SCRAM-SHA-256"]}
     assert login.go_on(f"\0only\0{TEXT}".encode())["error_code"] == 34
@@ -46,7 +46,7 @@ def test_a_key_that_is_said_lets_its_owner_in() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"\0", b"\0only\0wrong", b"\xff\0\xff\0\xff", f"\0other\0{TEXT}".encode()])
-def test_what_is_no_key_lets_nobody_in(said: bytes) -> None:
+def test_what_is_no_key_is_refused(said: bytes) -> None:
     login = Login(access(), is_private=True)
     login.begin("PLAIN")
     assert login.go_on(said)["error_code"] == 58
@@ -54,7 +54,7 @@ def test_what_is_no_key_lets_nobody_in(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"n,,", b"p=tls-unique,,n=only,r=x", b"n,,n=only", b"n,,r=x", b"\xff"])
-def test_a_scram_that_begins_badly_lets_nobody_in(said: bytes) -> None:
+def test_a_scram_that_begins_badly_is_refused(said: bytes) -> None:
     login = Login(access(), is_private=False)
     login.begin("SCRAM-SHA-256")
     assert login.go_on(said)["error_code"] == 58

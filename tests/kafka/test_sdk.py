@@ -48,7 +48,7 @@ async def test_what_is_produced_is_consumed_once_by_a_group(broker: Broker, topi
         first, second = await take(events, group, 2)
         assert (first.json(), first.key, first.header("trace"), second.value) == ({"id": 7}, b"k", b"t", b"\xff")
         assert first.timestamp_ms == pytest.approx(time.time() * 1_000, abs=60_000)
-        # Whoever comes next goes on where the first has ended.
+        # The next consumer goes on where the first has ended.
         assert [each.value for each in await take(events, group, 2)] == [b"text", None]
 
 
@@ -122,7 +122,7 @@ async def test_members_of_a_group_share_its_partitions_and_take_over(broker: Bro
 
         await feed({"ann", "bob"})
         async with asyncio.timeout(60):
-            # Whoever was there first had all of them until the other one came.
+            # The first consumer had all of them until the other one came.
             while seen["ann"] & seen["bob"]:
                 seen["ann"].clear()
                 seen["bob"].clear()

@@ -114,7 +114,7 @@ def test_a_log_that_lost_its_manifest_is_not_backed_up() -> None:
         copied(machine)
 
 
-def test_segments_that_are_dropped_on_the_way_make_the_copying_begin_anew() -> None:
+def test_segments_that_are_dropped_on_the_way_make_the_copying_begin_again() -> None:
     machine, other = written(12, settings=ROLLING), Machine(seed=9)
     bases = base_offsets(machine.disk.names(FOLDER))
     is_dropped = False

@@ -112,7 +112,7 @@ async def test_waiting_for_an_earlier_offset_ends_earlier(machine: Machine) -> N
     assert seen == [(1, 1), (2, 2), (3, 3)]
 
 
-async def test_a_cancelled_waiter_disturbs_nobody(machine: Machine) -> None:
+async def test_a_cancelled_waiter_disturbs_no_other(machine: Machine) -> None:
     log = await opened(machine)
     batch = encode(b"x")
     with log.reserve(len(batch)) as space:
@@ -246,7 +246,7 @@ async def test_a_read_that_comes_too_late_does_not_bring_a_dropped_segment_back(
     async with asyncio.TaskGroup() as tasks:
         dropping = tasks.create_task(again.drop_before(12))
         await let_others_run()
-        # The drop is on its way to a worker: whoever asks now is told, or still served.
+        # The drop is on its way to a worker: a read now is refused, or still served.
         reading = tasks.create_task(read_or_refusal(again))
     assert dropping.done()
     assert reading.result() in {b"0", "refused"}

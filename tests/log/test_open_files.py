@@ -121,7 +121,7 @@ async def test_nothing_is_synced_that_was_synced_already(machine: Machine) -> No
     crowd_out(files, file)
 
 
-async def test_a_sync_that_fails_stops_the_process_whoever_needed_the_room(machine: Machine) -> None:
+async def test_a_failed_sync_stops_the_process_whichever_append_needed_the_room(machine: Machine) -> None:
     files, _ = bounded(machine)
     file = files.open("kept")
     file.write(b"written", 0)

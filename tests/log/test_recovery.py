@@ -119,7 +119,7 @@ def test_after_a_clean_stop_a_shorter_file_is_refused() -> None:
             contents(machine)
 
 
-def test_a_message_body_that_looks_like_a_commit_marker_fools_nobody() -> None:
+def test_a_message_body_that_looks_like_a_commit_marker_is_a_message() -> None:
     """The id in a marker is random, so no body can hold a marker of this very log."""
     forged = written(2, seed=1).disk.read_bytes(FIRST)[-61:]
     machine = written(2, seed=2)
@@ -218,7 +218,7 @@ def test_one_damaged_slot_of_the_manifest_loses_nothing_or_is_refused() -> None:
     assert refused == 1
 
 
-def test_indexes_that_are_missing_or_wrong_are_made_anew() -> None:
+def test_indexes_that_are_missing_or_wrong_are_made_again() -> None:
     whole = written(12, settings=ROLLING)
     names = [name for name in whole.disk.names(FOLDER) if name.endswith("index")]
     assert names

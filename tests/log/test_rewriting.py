@@ -17,7 +17,7 @@ from tests.simulation.disk import SimDisk
 from tests.simulation.world import Machine
 
 
-async def test_a_quiet_segment_is_closed_when_somebody_asks(machine: Machine) -> None:
+async def test_a_quiet_segment_is_closed_on_request(machine: Machine) -> None:
     log = await DiskLog.open(machine.start(), FOLDER, SETTINGS)
     await log.roll()
     assert len(log.segments) == 1, "there is nothing in it to be closed"
@@ -70,7 +70,7 @@ async def test_a_disk_without_room_for_another_segment_leaves_the_old_one_open()
     await log.close()
 
 
-async def test_whoever_wants_to_know_is_told_of_each_commit(machine: Machine) -> None:
+async def test_a_listener_is_told_of_each_commit(machine: Machine) -> None:
     log = await DiskLog.open(machine.start(), FOLDER, SETTINGS)
     told: list[tuple[int, int]] = []
     log.advanced = lambda size_bytes: told.append((log.durable_offset, size_bytes))

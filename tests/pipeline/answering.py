@@ -24,7 +24,7 @@ class Asked(NamedTuple):
 
 @contextmanager
 def answering(*answers: tuple[int, bytes], after: threading.Event | None = None) -> Iterator[Asked]:
-    """Answer as told, the last answer for ever; status 0 hangs up, and so does whoever waits in vain for ``after``."""
+    """Answer as told, the last answer repeatedly; status 0 closes the connection, as a vain wait for ``after`` does."""
     paths: list[str] = []
     said: list[int] = []
 

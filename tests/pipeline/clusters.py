@@ -146,7 +146,7 @@ def _daemon(command: Sequence[str], ready: str, folder: Path) -> Iterator[str]:
             else:
                 raise AssertionError(f"{command[0]} did not start:\n{''.join(lines[-50:])}")
             alarm.cancel()
-            # Nobody reads its log any more, and a full pipe would stop it.
+            # Its log is not read any more, and a full pipe would stop it.
             drain = threading.Thread(target=process.stderr.read)
             drain.start()
             yield found[1]

@@ -27,7 +27,7 @@ def files_of(root: Path) -> list[Path]:
 
 @contextmanager
 def blinded(paths: Sequence[Path]) -> Iterator[None]:
-    """Make files unreadable for a while that look as they did: whoever opens one fails."""
+    """Make files unreadable for a while that look as they did: opening one fails."""
     kept = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
     for path, (content, changed_ns) in kept.items():
         _put(path, bytes(len(content)), changed_ns)

@@ -27,7 +27,7 @@ class Stay(NamedTuple):
 
 
 def made_up(count: int, seed: int) -> list[Stay]:
-    """A busy quarter of an hour: bursts, retries, burials, messages that nobody received."""
+    """A busy quarter of an hour: bursts, retries, burials, messages that were never received."""
     dice = Random(seed)
     stays = []
     for number in range(count):
@@ -124,7 +124,7 @@ def late(stays: Sequence[Stay], weights: Sequence[int]) -> dict[tuple[str, int],
             other for other in others if other.received is not None and stay.came < other.received < stay.received
         ]
         leases = 1 + len(passed)
-        # Groups take turns, and whoever failed comes again.
+        # Groups take turns, and failed messages come again.
         ahead += sum(turns(other) for other in passed if other.tier == stay.tier)
         bound = -(-(ahead + 1) * sum(weights) // weights[stay.tier]) + 5
         if leases > bound:

@@ -107,7 +107,7 @@ def archive_until(client: SyncClient, record: Record, url: str, root: Path, is_t
     command = [sys.executable, "-m", "penstock.pipeline", "archive", url, str(root), "--follow", "--every", "0.1"]
     options = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--trim"]
     deadline = time.monotonic() + PATIENCE_S
-    # A file, as nobody reads a pipe meanwhile, and one that is full would stop it.
+    # A file, as a pipe is not read meanwhile, and one that is full would stop it.
     said = root.with_suffix(".err")
     with (
         said.open("w") as errors,

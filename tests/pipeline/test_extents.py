@@ -25,7 +25,7 @@ from tests.server.serving import server
 def numbers(
     spark: SparkSession, place: HistoryLocation, known: ReadPosition | None
 ) -> tuple[list[int], ReadPosition, str]:
-    """Read what is new, and return it with what is known now and why it was begun anew."""
+    """Read what is new, and return it with what is known now and why it was begun from the start."""
     found = new_input(spark, place, known)
     rows = read_history(spark, place, ("number",), part=found.part).collect()
     return sorted(row.number for row in rows), found.extent, found.reason
@@ -49,7 +49,7 @@ def test_a_history_that_is_another_one_is_read_as_a_whole(spark: SparkSession, t
     write_frames(tmp_path, [[run(0)], [run(1, number=3)]])
     _, known, _ = numbers(spark, place, None)
 
-    # It was begun anew, and is as long by now, or longer, or not yet.
+    # It was replaced by another, and is as long by now, or longer, or not yet.
     for frames in ([[run(5)], [run(6, number=3)]], [[run(5)]] * 3, [[run(0)]]):
         shutil.rmtree(tmp_path / "history")
         write_frames(tmp_path, frames)

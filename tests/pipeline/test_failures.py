@@ -32,7 +32,7 @@ def test_a_folder_without_history_is_named_in_one_sentence(spark: SparkSession, 
         read_history(spark, HistoryLocation(where=str(tmp_path)))
 
 
-def test_a_file_system_that_nobody_knows_is_named_in_one_sentence(spark: SparkSession) -> None:
+def test_an_unknown_file_system_is_named_in_one_sentence(spark: SparkSession) -> None:
     with pytest.raises(Exception) as refused:  # noqa: PT011 - whatever Spark makes of it.
         read_history(spark, HistoryLocation(where="gopher://hole/archive"))
     sentence = str(explained(refused.value))

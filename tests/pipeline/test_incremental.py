@@ -77,7 +77,7 @@ def test_a_state_of_another_place_or_version_is_not_used(
     assert begin(spark, place, str(out), OPTIONS, full_refresh=False).reason == "version is not what it was then"
 
 
-def test_a_state_is_not_used_if_it_was_asked_to_compute_anew(
+def test_a_state_is_not_used_if_it_was_asked_to_compute_again(
     spark: SparkSession, left: tuple[HistoryLocation, Path]
 ) -> None:
     place, out = left

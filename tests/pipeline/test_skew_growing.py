@@ -35,7 +35,7 @@ STEPS: list[list[dict[str, Any]]] = [
         moved(101, 60, **DEAD, shard=1, last_received_at=at(58)),
     ],
     [
-        # What was rare is now the heaviest, and a group that nobody knew is there.
+        # What was rare is now the heaviest, and a group that was not known is there.
         *[message(number, "g3", DAY_S + number, delivery_count=3) for number in range(200, 240)],
         *[message(number, "late", DAY_S + number) for number in range(240, 250)],
         message(250, None, DAY_S, first_received_at=None, last_received_at=None, outcome="expired"),

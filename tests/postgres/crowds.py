@@ -18,7 +18,7 @@ from penstock.store.postgres.store import PostgresStore
 
 QUEUE = "orders"
 _BATCH = 100
-# Nobody waits longer for anything: a story that takes so long has failed.
+# The longest wait: a story that takes longer has failed.
 _PATIENCE_S = 300
 # Longer than any story, so that no lease lapses: what is leased twice was leased to two at once.
 _LEASE_MS = 3_600_000

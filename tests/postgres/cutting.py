@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that can be cut at the worst moment: the server has committed, and nobody has heard of it."""
+"""A wire to PostgreSQL that can be cut at the worst moment: the server has committed, and its answer is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ class Wire:
         self._cuts_commits = count
 
     def refuse_next_connections(self, count: int) -> None:
-        """Let nobody connect so many times, as a server that is being started."""
+        """Refuse this many connections, as a server that is being started."""
         self._refuses = count
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

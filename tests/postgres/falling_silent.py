@@ -21,7 +21,7 @@ class Relay:
         self._speaking.set()
         # How many have come so far.
         self.connections = 0
-        # Whether anybody has said something into the silence since it fell.
+        # Whether anything was sent since the silence began.
         self.was_asked = asyncio.Event()
 
     def fall_silent(self) -> None:
@@ -81,7 +81,7 @@ async def _pass(
 async def relayed(url: str, *, connect_s: int) -> AsyncIterator[tuple[Relay, str]]:
     """Lay a way over TCP to the server of a URL, and return it with the URL that leads there.
 
-    Whoever is not let in within ``connect_s`` takes it for silent: only where it is, that may be short.
+    A client that cannot connect within ``connect_s`` takes it for silent: only where it is, that may be short.
     """
     (server,) = parse_qs(urlsplit(url).query)["host"]
     relay = Relay(server)

@@ -226,7 +226,7 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """A lease of everything found nothing more, with nobody else at work."""
+    """A lease of everything found nothing more, with no other client at work."""
 
     def is_legal(self, judge: Judge) -> bool:
         return judge.queue.lease(1, now_ms=judge.life.now_ms, token=0) is None

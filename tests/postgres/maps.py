@@ -31,7 +31,7 @@ class Opened(NamedTuple):
 async def opened(
     text: str, *, clock: Clock | None = None, dice: Dice | None = None, may_migrate: bool = True
 ) -> AsyncIterator[Opened]:
-    """Open a map as a server does, with nobody who looks after it."""
+    """Open a map as a server does, without maintenance."""
     entries = parse(text)
     databases = [PostgresSettings(url=url, may_lose=True) for _, url in entries]
     async with open_several(

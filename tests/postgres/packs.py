@@ -1,7 +1,7 @@
 """Settled messages, written to a history by hand: each as a row of its own, or those of one ack as a pack.
 
-The two schemas of `SCHEMAS` get the same messages at the same offsets, one with packs and one without, so that whoever
-reads can be asked for both.
+The two schemas of `SCHEMAS` get the same messages at the same offsets, one with packs and one without, so that one
+test can read both.
 """
 
 import struct

@@ -88,7 +88,7 @@ class Pooler:
             time.sleep(_LOOK_S)  # Real time: another process.
 
     def kill(self) -> None:
-        """`kill -9`: whoever is connected through it is so no more, whatever the server was doing for them."""
+        """`kill -9`: all connections through it are gone, whatever the server was doing for them."""
         self._end(signal.SIGKILL)
 
     def _answers(self) -> bool:

@@ -88,7 +88,7 @@ class Race:
     async def work(self, store: PostgresStore, commands: int) -> None:
         for _ in range(commands):
             await self.dice.choice(self.verbs())(store)
-            # Whoever else can go on goes on.
+            # The others go on if they can.
             await let_others_run()
 
     def verbs(self) -> Sequence[Callable[[PostgresStore], Coroutine[Any, Any, None]]]:
@@ -217,7 +217,7 @@ class Race:
         self.log.append(told)
 
     async def end(self) -> None:
-        """Take whatever can be had, then look at what is left, with nobody else at work."""
+        """Take whatever can be had, then look at what is left, with no other client at work."""
         store = self.stores[0]
         self.clock.advance_ms(2_000)
         while True:

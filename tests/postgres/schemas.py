@@ -62,7 +62,7 @@ def _empty(connection: psycopg.Connection) -> None:
         for (lane,) in lanes:
             connection.execute(f"DROP SEQUENCE {lane}".encode())
         connection.execute("DELETE FROM penstock.queue")
-        # Numbers begin anew, so that ids can be foretold.
+        # Numbers start again, so that ids can be foretold.
         connection.execute("ALTER SEQUENCE penstock.queue_number RESTART")
         _begin_history_again(connection)
         anew = "at_ms = 0, period_began_at_ms = 0, queue_range = 0, is_range_claimed = false"

@@ -7,7 +7,7 @@ PostgreSQL refuses to run as root, so for root it runs as an unprivileged user w
 the data and nothing more.
 
 `shared_server` is the one that tests of one process share: take a database of your own
-in it (`new_database`), or a schema. Whoever kills a server starts one alone.
+in it (`new_database`), or a schema. A test that kills a server starts one alone.
 """
 
 import atexit
@@ -35,7 +35,7 @@ _LOOK_S = 0.02
 _SUPERUSER = "postgres"
 # What a standby is called by the primary that it follows.
 STANDBY = "standby"
-# Whoever is found first runs the server if the tests run as root; everyone has a `nobody`.
+# The first of these users runs the server if the tests run as root; every system has a `nobody`.
 _UNPRIVILEGED = ("postgres", "nobody")
 _BUSY = "pre-existing shared memory block"
 
@@ -147,7 +147,7 @@ class Server:
         """Make an empty database and return its URL."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            # Of the template that nobody is ever connected to: one that is in use cannot be copied.
+            # Of the template without connections: one that is in use cannot be copied.
             connection.execute(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING '{encoding}'".encode())
         return self.dsn_of(name)
 
@@ -170,7 +170,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Stop it in order, whoever is connected."""
+        """Stop it in order, with or without connections."""
         self._end(signal.SIGINT)
 
     def restart(self) -> None:

@@ -185,7 +185,7 @@ class Both:
         assert (ours.noisy_ready, ours.noisy_leased) == (core.noisy_ready, core.noisy_leased)
 
     async def compare_messages(self) -> None:
-        """Whoever is asked about a message says the same, whichever way it is asked for."""
+        """Every store says the same of a message, whichever way it is asked for."""
         pages = [rows(await store.live("orders", most=1_000)) for store in (self.ours, self.core)]
         assert pages[0] == pages[1]
         shown = [told((await store.peek("orders", most=1_000)).messages) for store in (self.ours, self.core)]

@@ -105,8 +105,8 @@ async def test_periods_that_are_over_go_whole(tmp_path: Path) -> None:
         assert page.first_kept_offset > 0
 
 
-async def test_a_period_that_somebody_reads_goes_when_it_was_read() -> None:
-    """Nobody who settles waits for that: whoever drops gives up soon, and tries again."""
+async def test_a_period_that_is_being_read_goes_when_it_was_read() -> None:
+    """No settlement waits for that: the drop gives up soon, and tries again."""
     dsn = shared_server().new_database()
     await settle_for_days(dsn, days=3)
     async with await psycopg.AsyncConnection.connect(dsn) as reader:
@@ -118,8 +118,8 @@ async def test_a_period_that_somebody_reads_goes_when_it_was_read() -> None:
         assert [period["rows"] for period in dropping.result() if period["can_go"]] == [1, 2]
 
 
-async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:
-    """A backup reads for an hour, and nobody who settles is to wait for it."""
+async def test_a_new_period_begins_while_the_history_is_read() -> None:
+    """A backup reads for an hour, and no settlement may wait for it."""
     dsn = shared_server().new_database()
     async with await opened(dsn, SimClock()) as store, await psycopg.AsyncConnection.connect(dsn) as reader:
         await store.create("orders", QueueSettings())
@@ -129,7 +129,7 @@ async def test_a_new_period_begins_while_somebody_reads_the_history() -> None:
     assert [period["rows"] for period in await asyncio.to_thread(history, dsn)][:2] == [1, 2]
 
 
-async def test_every_store_settles_into_the_newest_period_whoever_leads() -> None:
+async def test_every_store_settles_into_the_newest_period_with_any_leader() -> None:
     dsn, clock, often = shared_server().new_database(), SimClock(), Timing(beat_s=0.01)
     async with (
         await opened(dsn, clock, has_upkeep=True, timing=often) as one,

@@ -50,7 +50,7 @@ def test_a_clock_that_is_about_right_is_left_as_it_is() -> None:
         (now_ms + TOLERATED_MS, 0, now_ms),
         (now_ms - TOLERATED_MS, 0, now_ms),
         (now_ms + TOLERATED_MS + 1, 0, now_ms + TOLERATED_MS + 1),
-        # The answer was long on its way, so nobody knows.
+        # The answer took long, so the difference is unknown.
         (now_ms + TOLERATED_MS + 1, 10_000, now_ms),
     ):
         clock.synchronize(theirs_ms, asked_ms=now_ms, heard_ms=now_ms + took_ms)

@@ -1,4 +1,4 @@
-"""A group that keeps its order has a front: nobody walks over what is left of its messages, and none is passed over."""
+"""A group that keeps its order has a front: no lease walks over dead rows of its messages, and none is passed over."""
 
 import pytest
 
@@ -38,7 +38,7 @@ async def test_a_group_in_order_is_not_looked_through_from_its_first_message() -
         assert bound[1] < 50
 
 
-async def test_a_group_that_begins_anew_is_not_looked_through_from_its_first_message() -> None:
+async def test_a_group_that_begins_again_is_not_looked_through_from_its_first_message() -> None:
     async with opened(FIFO) as stage, pinned(stage):
         for _ in range(DEAD // 500):
             await stage.send(500, groups=1)
@@ -55,7 +55,7 @@ async def test_what_comes_back_to_a_group_is_not_before_its_front() -> None:
         await send(stage, b"a", b"b", b"c")
         assert await bodies(stage, 1) == [b"a"]
         held = await stage.lease(1)
-        # Higher than it could be while somebody holds a message of the group.
+        # Higher than it could be while a message of the group is leased.
         await stage.watcher.execute("UPDATE penstock.line SET front = 1000000")
         assert await stage.store.release("orders", held.receipts(), Release(delay_ms=0)) == [Outcome.DONE]
         assert await bodies(stage, 10) == [b"b", b"c"]

@@ -150,7 +150,7 @@ def test_a_page_of_packs_is_fetched_no_further_than_it_goes(two: Two) -> None:
         page = two.runner.run(reader.page(HistoryRange(from_offset=first, most=8_000)))
         assert len(page) == 1_500
     two.runner.run(watched.close())
-    # Of a pack that begins before the page, nobody counts the bytes.
+    # The bytes of a pack that begins before the page are not counted.
     assert asked == [2, 3]
 
 

@@ -1,4 +1,4 @@
-"""Leases that end while somebody else is at them, or many at once: none of their messages is left behind."""
+"""Leases that end while another transaction has them locked, or many at once: none of their messages is left behind."""
 
 import asyncio
 from dataclasses import replace
@@ -133,7 +133,7 @@ async def test_however_many_leases_have_ended_all_of_their_messages_come_back() 
 
     try:
         await store.create("orders", QueueSettings())
-        # More than one call lets lapse, and long ago: nobody was there to see it.
+        # More than one call lets lapse, and long ago: no store was open to see it.
         count = ADVANCE_MOST + 108
         await store.send("orders", Drafts(bodies=[b""] * count))
         async with asyncio.TaskGroup() as tasks:
@@ -147,7 +147,7 @@ async def test_however_many_leases_have_ended_all_of_their_messages_come_back() 
         await store.close()
 
 
-async def test_a_message_that_somebody_is_just_giving_back_is_waited_for_by_an_escalation() -> None:
+async def test_an_escalation_waits_for_a_message_that_is_being_released() -> None:
     # Longer than it takes to see that it waits.
     settings, clock = replace(empty_schema(), timing=Timing(lapse_ms=60_000)), SimClock()
     store = await opened(settings, clock)

@@ -1,4 +1,4 @@
-"""Locks of the store are its own: a role that may only connect holds nothing up, and whoever waits is told for whom."""
+"""Locks of the store are its own: a role that may only connect blocks nothing, and a store that waits logs for whom."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from tests.simulation.clock import SimClock, SimDice
 
 pytestmark = pytest.mark.real_time
 SEEDS = count()
-# Every advisory lock the store and the client ever took by a name that anybody can compute.
+# Every advisory lock the store and the client ever took by a name that any role can compute.
 NAMES = ("queue", "room", "floor", "name", "range", "alone", "leader", "migrate", "seen")
 
 

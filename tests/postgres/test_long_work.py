@@ -1,4 +1,4 @@
-"""What becomes due all at once is done in turns: whoever asks or leases does a part of it, and tidying the rest."""
+"""What becomes due all at once is done in turns: a verb does a part of it, and maintenance the rest."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ async def aged(stage: Stage) -> int:
     return int(row[0])
 
 
-async def test_whoever_asks_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "ADVANCE_MOST", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)
@@ -39,7 +39,7 @@ async def test_whoever_asks_does_not_wait_until_all_have_aged(monkeypatch: pytes
         assert await aged(stage) == COUNT
 
 
-async def test_whoever_escalates_or_redrives_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_escalation_or_a_redrive_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "ADVANCE_MOST", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)
@@ -49,7 +49,7 @@ async def test_whoever_escalates_or_redrives_does_not_wait_until_all_have_aged(m
         assert await aged(stage) == 20
 
 
-async def test_whoever_leases_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_does_not_wait_until_all_have_aged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "ADVANCE_MOST_OF_A_LEASE", 10)
     async with opened(SETTINGS) as stage:
         await lower_the_threshold(stage)

@@ -33,7 +33,7 @@ async def store_on_a_wire() -> AsyncIterator[tuple[PostgresStore, Wire]]:
     # Short, since the path of a Unix socket may have about a hundred characters.
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         async with wire(settings.url, Path(folder)) as (laid, url):
-            # Nobody asks after a call that a busy machine holds up: what is cut is the answer to the call itself.
+            # A call that a busy machine delays is not asked after: what is cut is the answer to the call itself.
             on_wire = replace(settings, url=url, silence_s=600, timing=PATIENT)
             store = await PostgresStore.open(
                 on_wire, clock=SimClock(), dice=SimDice(), may_migrate=False, has_upkeep=False
@@ -105,7 +105,7 @@ async def test_what_a_server_did_before_it_was_restarted_is_found_out_when_it_is
         assert (await store.counts("orders")).live == 2
 
 
-async def test_a_lease_that_nobody_heard_of_is_given_back_and_not_counted() -> None:
+async def test_a_lease_whose_answer_was_lost_is_given_back_and_not_counted() -> None:
     async with store_on_a_wire() as (store, laid):
         await store.send("orders", Drafts(bodies=[b"a", b"b"]))
         await store.counts("orders")
@@ -117,7 +117,7 @@ async def test_a_lease_that_nobody_heard_of_is_given_back_and_not_counted() -> N
         assert (await store.counts("orders")).leased == 2
 
 
-async def test_a_queue_whose_making_nobody_heard_of_is_made_once() -> None:
+async def test_a_queue_whose_answer_was_lost_is_made_once() -> None:
     async with store_on_a_wire() as (store, laid):
         laid.cut_next_commits()
         await store.create("letters", QueueSettings(lease_ms=7_000))
@@ -184,7 +184,7 @@ async def test_a_queue_is_deleted_with_its_dead_letters_or_not_at_all() -> None:
     async with store_on_a_wire() as (store, laid):
         await store.create("orders.dead", QueueSettings(deliveries_max=0))
         with psycopg.connect(shared_settings().url) as connection:
-            # The dead letters change under its hands: whoever deletes both finds that out at the second.
+            # The dead letters change under its hands: a deletion of both finds that out at the second.
             connection.execute("SELECT number FROM penstock.queue WHERE name = 'orders.dead' FOR UPDATE")
             async with asyncio.TaskGroup() as tasks:
                 deleting = tasks.create_task(store.delete("orders", with_dead_letters=True))

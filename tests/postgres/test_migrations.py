@@ -115,7 +115,7 @@ def planned(dsn: str) -> str:
 
 @pytest.mark.parametrize("version", [0, *VERSIONS])
 async def test_a_plan_is_all_that_a_migration_runs(version: int) -> None:
-    """Whoever runs it by hand needs no migration any more."""
+    """After a run by hand no migration is needed."""
     dsn = schema_of(version) if version else shared_server().new_database()
     if version < VERSIONS[-1]:
         with pytest.raises(SchemaMissing):
@@ -166,7 +166,7 @@ async def test_servers_go_on_while_others_migrate() -> None:
         assert (await store.counts("orders")).live == 0
 
 
-async def test_nobody_waits_for_a_migration_that_waits_for_a_backup() -> None:
+async def test_no_call_waits_for_a_migration_that_waits_for_a_backup() -> None:
     # What comes next changes the table of queues.
     dsn = schema_of(7)
     async with (
@@ -187,11 +187,11 @@ async def test_nobody_waits_for_a_migration_that_waits_for_a_backup() -> None:
         await (await migrating).close()
 
 
-async def test_a_migration_that_deadlocks_with_somebody_gives_way_and_comes_again() -> None:
+async def test_a_migration_that_deadlocks_gives_way_and_comes_again() -> None:
     # What comes next changes the lines, and then an index of the marked.
     dsn = schema_of(6)
     async with await psycopg.AsyncConnection.connect(dsn) as worker, asyncio.TaskGroup() as tasks:
-        # Whoever looks for a deadlock first is the one that fails: not the worker, however late it comes.
+        # The process that looks for a deadlock first fails: not the worker, however late it comes.
         await worker.execute("SET LOCAL deadlock_timeout = '1h'")
         await worker.execute("LOCK TABLE penstock.marked IN ROW EXCLUSIVE MODE")
         migrating = tasks.create_task(opened(dsn))

@@ -1,4 +1,4 @@
-"""Queues of several databases never have one number, whoever opens them and in whatever order."""
+"""Queues of several databases never have one number, in whatever order they are opened."""
 
 import asyncio
 

@@ -36,7 +36,7 @@ class Stage:
         return delivery
 
     def rows(self) -> tuple[int, int]:
-        """How many leases are packed, and how many messages that somebody holds have a row of their own."""
+        """How many leases are packed, and how many leased messages have a row of their own."""
         with psycopg.connect(self._url) as connection:
             found = connection.execute(
                 f"SELECT (SELECT count(*) FROM {self._schema}.lease WHERE keys IS NOT NULL), "

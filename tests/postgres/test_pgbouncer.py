@@ -63,7 +63,7 @@ def dsn() -> str:
 
 @asynccontextmanager
 async def opened(url: str, *, is_pooled: bool = True) -> AsyncIterator[PostgresStore]:
-    # Nobody here is silent but a machine that is busy.
+    # Only a busy machine is silent here.
     settings = PostgresSettings(url=url, is_pooled=is_pooled, silence_s=60)
     async with await PostgresStore.open(settings, clock=SystemClock(), dice=SystemDice()) as store:
         yield store
@@ -100,7 +100,7 @@ async def test_more_programs_than_connections_share_a_pool(pooler: Pooler, dsn: 
             for number in range(12):
                 tasks.create_task(work((first, second)[number % 2], number))
         assert (await first.counts("orders")).live == 0
-    # No lock stays with a connection that is somebody else's next; and there are no more of them than the pool has. One
+    # No lock stays with a connection of another client; and there are no more of them than the pool has. One
     # that was ended in the middle of something is there for a moment yet, with what it holds.
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await eventually(lambda: _is_true(connection, _SETTLED))
@@ -124,7 +124,7 @@ async def _is_true(connection: psycopg.AsyncConnection[Any], question: bytes) ->
 
 
 async def test_who_waits_behind_a_pooler_finds_what_others_sent(pooler: Pooler, dsn: str) -> None:
-    """Nobody can be notified there, so it looks; who has a way around the pooler is notified all the same."""
+    """No notification passes the pooler, so the store looks; with a connection around the pooler it is notified."""
     async with opened(pooler.url(dsn)) as behind, opened(dsn, is_pooled=False) as around:
         await behind.create("orders", QueueSettings())
         for here, elsewhere in ((behind, around), (around, behind)):
@@ -208,7 +208,7 @@ def test_a_server_serves_from_behind_a_pooler(pooler: Pooler, dsn: str, tmp_path
 
 
 async def test_what_a_killed_pooler_left_in_doubt_is_found_out(dsn: str) -> None:
-    """The server finishes what it was doing; whoever asked connects again, looks, and does nothing twice."""
+    """The server finishes what it was doing; the client connects again, looks, and does nothing twice."""
     with Pooler(shared_server()) as pooler:
         async with opened(pooler.url(dsn)) as store:
             await store.create("orders", QueueSettings())
@@ -221,7 +221,7 @@ async def test_what_a_killed_pooler_left_in_doubt_is_found_out(dsn: str) -> None
                             confirmed.extend(await store.send("orders", Drafts(bodies=[b"%d/%d" % (number, nth)])))
                             break
                         except ConnectionLost:
-                            # Nobody answers at all: only then is it unknown, and it is sent again under another number.
+                            # No answer at all: only then is it unknown, and it is sent again under another number.
                             unknown.append(b"%d/%d" % (number, nth))
                             await asyncio.sleep(0.02)  # Real time: the pooler is being started.
 

@@ -63,7 +63,7 @@ class Servers:
             yield redrives
 
     async def vanishing(self) -> tuple[Redrives, Callable[[], None]]:
-        """One that goes on until it is cut off, without a word to anybody."""
+        """One that goes on until it is cut off, without an answer."""
         begun: asyncio.Future[Redrives] = asyncio.get_running_loop().create_future()
 
         async def serve() -> None:
@@ -230,7 +230,7 @@ async def test_who_has_not_been_heard_for_long_asks_before_the_next_step() -> No
             assert (await store.counts(DEAD)).live == 3
 
 
-async def test_one_that_nobody_runs_is_stopped_by_whoever_is_told_to() -> None:
+async def test_a_redrive_without_a_server_is_stopped_by_any_server() -> None:
     async with servers() as here:
         await here.bury(3)
         async with here.server() as first:

@@ -1,4 +1,4 @@
-"""What a database refuses: whoever asked is told why and what helps, and goes on as soon as it does not any more."""
+"""What a database refuses: the caller is told why and what helps, and goes on as soon as the refusal ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -156,7 +156,7 @@ async def test_a_schema_that_was_dropped_is_missed_with_advice() -> None:
 
 
 @pytest.mark.parametrize("table", ["version (number text)", "queue (number int)"])
-async def test_a_schema_in_which_somebody_else_has_tables_is_left_alone(table: str) -> None:
+async def test_a_schema_with_tables_of_another_program_is_left_alone(table: str) -> None:
     settings = PostgresSettings(url=shared_server().new_database(), schema="shop")
     with psycopg.connect(settings.url) as connection:
         connection.execute("CREATE SCHEMA shop")
@@ -172,7 +172,7 @@ async def test_who_is_too_old_for_a_schema_is_told_so() -> None:
     store = await PostgresStore.open(settings, clock=runtime.clock, dice=runtime.dice, has_upkeep=False)
     async with store:
         await store.create("orders", QueueSettings())
-        # As a migration does that makes it anew with other arguments.
+        # As a migration does that makes it again with other arguments.
         with psycopg.connect(settings.url) as connection:
             connection.execute("DROP FUNCTION penstock.advance")
         with pytest.raises(StoreRefuses, match="another version"):

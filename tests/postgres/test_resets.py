@@ -50,5 +50,5 @@ async def _send(store: PostgresStore) -> object:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_call_that_nobody_has_read_is_made_again(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+def test_a_call_that_was_never_read_is_made_again(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     run(_with_backends_that_end())

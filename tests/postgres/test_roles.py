@@ -1,4 +1,4 @@
-"""Roles with no more rights than they need: one that migrates, servers, programs, and whoever only looks.
+"""Roles with no more rights than they need: one that migrates, servers, programs, and readers.
 
 The grants are those of docs/how-to/run-on-postgresql.md, read from the page.
 """
@@ -147,7 +147,7 @@ def test_public_has_no_right_in_the_schema_and_a_stranger_can_call_nothing(serve
             " WHERE nspname = 'penstock' AND grantee = 0"
         ).fetchall()
         assert rights == []
-        # Even with the right to use the schema, which somebody may have given away carelessly.
+        # Even with the right to use the schema, which may have been granted carelessly.
         connection.execute("CREATE ROLE stranger LOGIN")
         connection.execute("GRANT USAGE ON SCHEMA penstock TO stranger")
     with psycopg.connect(of(server, "stranger")) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):

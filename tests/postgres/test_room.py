@@ -1,4 +1,4 @@
-"""A queue with a size: it is exact whoever sends at once, costs the same at any backlog, and senders do not wait."""
+"""A queue with a size: it is exact with many senders, costs the same at any backlog, and senders do not wait."""
 
 import asyncio
 from dataclasses import replace

@@ -11,7 +11,7 @@ _TOLD = (
     "test_queues_do_not_see_each_others_messages",
     "test_ids_belong_to_their_queue",
     "test_a_receipt_is_worth_nothing_at_another_queue",
-    "test_whoever_watches_is_called_for_every_send",
+    "test_a_watcher_is_called_for_every_send",
     "test_a_dead_letter_tells_its_past",
     "test_dead_letters_may_be_deleted_with_their_queue",
     "test_redriven_messages_go_back_to_where_they_came_from",

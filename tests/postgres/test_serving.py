@@ -26,7 +26,7 @@ def test_a_server_keeps_its_messages_in_the_database(tmp_path: Path) -> None:
     with Served(tmp_path / "a", "--store", dsn) as server, penstock.connect(server.url) as client:
         client.create_queue("orders")
         client.queue("orders").send("teapot")
-        # Whoever is connected to the database itself has the same queues.
+        # A client of the database itself has the same queues.
         with penstock.connect(dsn) as beside:
             message = beside.queue("orders").receive()
             assert message is not None

@@ -1,4 +1,4 @@
-"""A database that no longer answers: whoever waits learns so within seconds, and it is used again when it is back."""
+"""A database that no longer answers: callers learn so within seconds, and it is used again when it is back."""
 
 import asyncio
 import socket
@@ -99,13 +99,13 @@ async def test_calls_end_when_a_database_falls_silent_and_go_on_when_it_is_back(
         far.relay.fall_silent()
         far.notice_after(0.5, connect_s=_HASTE_S)
         began = time.monotonic()
-        # Many more than there are connections: nobody waits behind the others for an answer of its own.
+        # Many more than there are connections: no call waits behind the others for its answer.
         sends = [store.send("orders", Drafts(bodies=[b"a"])) for _ in range(40)]
         reads = [store.counts("orders") for _ in range(40)]
         found = await asyncio.gather(*sends, *reads, return_exceptions=True)
         assert {type(each) for each in found} == {ConnectionTimedOut}
         assert time.monotonic() - began < _SECONDS_MAX
-        # It is known by now, so nobody tries before the next is to try.
+        # It is known by now, so no call tries before the next attempt is due.
         store._database._watch._next_try = float("inf")
         with pytest.raises(ConnectionTimedOut):
             await store.lease("orders", want=1)
@@ -242,7 +242,7 @@ async def test_what_was_done_is_remembered_though_its_database_was_silent(monkey
     async with relayed(shared_server().new_database(), connect_s=_PATIENCE_S) as (relay, url):
         seen = idempotency_postgres.PostgresIdempotencyStore(url)
         assert await seen.begin("a", 600) is ClaimResult.BEGUN
-        # Nobody has noticed that the connection is gone; whoever is asked then is there.
+        # The lost connection is not noticed yet; the server that is asked then is there.
         relay.forget_all()
         answers_within(0.5, connect_s=_PATIENCE_S)
         async with asyncio.TaskGroup() as tasks:

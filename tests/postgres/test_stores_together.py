@@ -156,7 +156,7 @@ async def test_the_latest_clock_is_the_time_of_all_stores() -> None:
         assert delivery.until_ms == fast.now_ms() + 1_000
 
 
-async def test_leases_begin_anew_only_for_the_first_store_to_come_and_only_once() -> None:
+async def test_leases_begin_again_only_for_the_first_store_to_come_and_only_once() -> None:
     async with together() as here:
         first = await here.store()
         await first.create("orders", QueueSettings())
@@ -201,7 +201,7 @@ async def test_a_send_that_commits_late_is_not_passed_over() -> None:
         assert bytes(delivery.bodies[0]) == b"late"
 
 
-async def test_a_send_that_is_rolled_back_leaves_a_number_that_nobody_has() -> None:
+async def test_a_send_that_is_rolled_back_leaves_an_unused_number() -> None:
     async with together() as here:
         store = await here.store()
         await store.create("orders", QueueSettings())
@@ -286,7 +286,7 @@ async def test_a_store_hears_of_sends_while_a_transaction_holds_up_its_upkeep() 
         await holder.execute("SELECT 1 FROM penstock.line FOR UPDATE")
         store, woken = await here.store(has_upkeep=True), asyncio.Event()
         store.watch(lambda name: woken.set() if name == "orders" else None)
-        # The lease that began anew lapses, and its group is held.
+        # The restarted lease expires, and its group is held.
         here.clock.advance_ms(2_000)
         await until_waited_for(holder)
         async with (

@@ -1,4 +1,4 @@
-"""Groups of standard queues on PostgreSQL: their time is counted whoever acks, and a lease reads little."""
+"""Groups of standard queues on PostgreSQL: their time is counted for each ack, and a lease reads little."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -110,12 +110,12 @@ async def test_to_find_the_next_ten_messages_is_not_to_look_at_all_that_wait(gro
             await store.send("orders", Drafts(bodies=[b""] * 40, tiers=bytes(40), groups=[b"loud"] * 40))
             assert await store.lease("orders", want=30) is not None
         most = BLOCKS_MOST_TO_PASS if is_noisy else BLOCKS_MOST
-        # The first time the catalogue is read, and whenever somebody else has changed it or made new statistics.
+        # The first time the catalogue is read, and whenever another session has changed it or made new statistics.
         found = [await blocks_looked_at(connection, store.now_ms()) for _ in range(4)]
         assert min(found) < most
 
 
-async def test_a_queue_of_groups_that_nobody_used_for_days_goes_on() -> None:
+async def test_a_queue_of_groups_that_was_idle_for_days_goes_on() -> None:
     """What is halved for each minute of days is less than PostgreSQL can count, and it says so."""
     async with opened(empty_schema(), clock := SimClock()) as store:
         await store.create("orders", QueueSettings(deliveries_max=0))

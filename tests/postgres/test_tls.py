@@ -78,7 +78,7 @@ def test_every_connection_is_encrypted_if_that_is_asked_for(secured: Secured) ->
         assert len(client.queue("orders").receive(limit=2)) == 2
 
 
-def test_a_server_that_nobody_vouches_for_is_refused(secured: Secured, tmp_path: Path) -> None:
+def test_a_server_without_a_trusted_certificate_is_refused(secured: Secured, tmp_path: Path) -> None:
     another, _ = make_certificate(tmp_path, names=f"IP:{secured.address}")
     with (
         penstock.connect(secured.url("sslmode=verify-full", f"sslrootcert={another}")) as client,

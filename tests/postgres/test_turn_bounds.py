@@ -1,4 +1,4 @@
-"""Turns have floors and bounds: nobody walks over what is left of leased messages, and no message is passed over."""
+"""Turns have floors and bounds: no lease walks over dead rows of leased messages, and no message is passed over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -134,7 +134,7 @@ async def test_bounds_of_another_life_of_the_database_are_not_believed() -> None
         assert known.turn_bounds.lowest[NORMAL] == 0
 
 
-async def test_floors_only_rise_whoever_leases_at_once() -> None:
+async def test_floors_only_rise_with_many_leases_at_once() -> None:
     async with opened() as stage:
         seen: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Sends and acks in transactions that are prepared first and committed later, as by whoever joins several databases."""
+"""Sends and acks in transactions that are prepared first and committed later, as over several databases."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

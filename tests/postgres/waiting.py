@@ -11,7 +11,7 @@ _WAITS = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
 
 
 async def until_waited_for(holder: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
-    """Return when somebody waits for a lock that a connection holds.
+    """Return when a session waits for a lock that a connection holds.
 
     It is asked on another one: in a transaction, the others are seen as they were when it was first asked.
     """

@@ -12,7 +12,7 @@ What may be said: `joins PROTOCOL… [instance=I] [session=MS] [rebalance=MS] [r
 `watches` (it does nothing, but time passes). `old` is a client that cannot be told its
 member id first; the metadata of a protocol is that of a consumer which reads the topics.
 
-A story that is told anew must be the same, letter by letter.
+A story that is told again must be the same, letter by letter.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Every story of a consumer group ends as it is written.
 
 After a change that is meant, `python -m tests.scenarios.test_group_stories` writes them
-anew: read what has become of them before it is kept.
+again: read what has become of them before it is kept.
 """
 
 from pathlib import Path

@@ -27,7 +27,7 @@ from penstock.settings import ServerSettings
 from penstock.telemetry import LogEvent
 from tests.waiting import wait_until
 
-# Nobody waits longer for an answer; a test that does has failed.
+# An answer that takes longer has failed its test.
 ANSWER_S = 60.0
 HASTY = ConnectionLimits(sweep_s=0.02, farewell_s=30)
 

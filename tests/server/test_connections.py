@@ -151,7 +151,7 @@ def test_a_body_that_drips_in_gets_no_more_time_for_each_byte() -> None:
         assert slow.is_closed()
 
 
-def test_a_large_body_has_its_time_anew_with_each_part_that_is_large_enough() -> None:
+def test_a_large_body_has_its_time_again_with_each_part_that_is_large_enough() -> None:
     body = b"b" * (256 * KIB)
     with listener(application, hasty(body_s=30), loop=HeldLoop) as running, running.client() as client:
         client.send(b"POST /echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body))
@@ -210,7 +210,7 @@ def test_one_connection_too_many_is_told_so() -> None:
 
 
 def test_a_client_that_does_not_read_makes_the_server_keep_one_answer_and_is_dropped() -> None:
-    # What the system takes off the server's hands after the first look is not read by anybody either.
+    # What the system takes off the server's hands after the first look is not read either.
     with listener(application, hasty(answer_s=30, answer_bytes_min=LARGE), loop=HeldLoop) as running:
         with running.client(receives=4 * KIB) as greedy:
             greedy.send(b"GET /large HTTP/1.1\r\n\r\n" * 20)
@@ -412,7 +412,7 @@ def test_half_an_answer_never_looks_whole() -> None:
 
 
 @pytest.mark.parametrize("path", ["/wait", "/departure"])
-def test_whoever_works_for_a_client_learns_that_it_is_gone(path: str) -> None:
+def test_a_handler_learns_that_its_client_is_gone(path: str) -> None:
     with listener(application) as running:
         counted: list[int] = []
         shared_of(running).count = lambda _scope, status, _seconds: counted.append(status)

@@ -138,7 +138,7 @@ def test_a_port_that_is_free_at_one_address_only_is_not_taken(monkeypatch: pytes
     others: list[socket.socket] = []
 
     class Elsewhere(socket.socket):
-        """Whoever binds the first port finds it taken at the other address."""
+        """The first port is free at one address and taken at the other."""
 
         def bind(self, address: Any) -> None:
             super().bind(address)

@@ -77,7 +77,7 @@ def test_a_request_that_does_not_end_is_cut_off_when_time_is_up() -> None:
         assert client.is_closed()
 
 
-def test_whoever_is_told_twice_hurries() -> None:
+def test_a_second_signal_cuts_requests_off() -> None:
     with listener(application) as running, running.client() as client:
         client.send(b"GET /endless HTTP/1.1\r\n\r\n")
         _wait_for_work(running)

@@ -2,7 +2,7 @@
 
     nothing ready, a timer set     ──▶ time jumps to the timer
     nothing ready, no timer        ──▶ `Deadlock`, with the list of the stuck tasks
-    an error nobody waits for      ──▶ the run fails with `Unhandled`
+    an error that is not awaited   ──▶ the run fails with `Unhandled`
     too much time, too many turns  ──▶ `Runaway`
 
 Laws of this file
@@ -56,7 +56,7 @@ class Runaway(Exception):
 
 
 class Unhandled(Exception):
-    """An error in a callback, or in a task that nobody awaits."""
+    """An error in a callback, or in a task that is not awaited."""
 
 
 class Leaked(Exception):
@@ -157,9 +157,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         for task in list(self._contexts):
             # One that is part of a cycle of references has not told the exception handler yet.
             if task.done() and task._log_traceback:
-                self._note_failure(
-                    self, {"message": f"nobody awaited {task.get_name()}", "exception": task.exception()}
-                )
+                self._note_failure(self, {"message": f"not awaited: {task.get_name()}", "exception": task.exception()})
         if self._failures:
             raise self._failures[0]
 

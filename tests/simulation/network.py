@@ -30,7 +30,7 @@ Answerer = Callable[[int, object], Awaitable[object]]
 
 
 class Unreachable(ConnectionError):
-    """Nobody is at this address."""
+    """No server is at this address."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ What must hold for every delivery
 2. The message was not acked, purged or deleted before the lease was asked for.
 3. It counts more deliveries, those before its burials included, than each delivery
    told before, and as many as no other.
-4. Nobody holds it: no lease told before runs on. A restart begins leases anew.
+4. It is not leased: no lease told before runs on. A restart begins leases again.
 5. In a FIFO queue nothing that was sent before, in its group, comes after it.
 6. It was not delivered from dead letters that were deleted since, unless it can
    have been redriven before.
@@ -198,7 +198,7 @@ class Books:
         self._died_at_ms = self.high_ms
 
     def restart(self, clock_ms: int) -> None:
-        """Leases begin anew, however long nobody was there, unless they may have ended before."""
+        """Leases begin again, however long the store was closed, unless they may have ended before."""
         self._ahead_ms = 0, max(0, self._died_at_ms - clock_ms)
         self.tick(clock_ms)
         for message in self.messages.values():
@@ -307,7 +307,7 @@ class Books:
     def _delivered(self, queue: str, delivery: Delivery, row: int) -> Draft:
         body, name = bytes(delivery.bodies[row]), delivery.ids[row]
         draft = self.drafts.get(body)
-        assert draft is not None, f"{name}: nobody sent {body[:40]!r}"
+        assert draft is not None, f"{name}: no client sent {body[:40]!r}"
         assert queue in (draft.send.queue, f"{draft.send.queue}.dead"), (
             f"{name} of {draft.send.queue} came from {queue}"
         )
@@ -412,7 +412,7 @@ class Books:
         return any(self.may_be_emptied(queue, message.begun) for queue in (message.queue, f"{message.queue}.dead"))
 
     def may_be_emptied(self, queue: str, since: int) -> bool:
-        """Whether somebody can have purged or deleted a queue after a step."""
+        """Whether a queue can have been purged or deleted after a step."""
         return any(call.ended > since and not call.is_void for call in self._emptied[queue])
 
 

@@ -145,7 +145,7 @@ class Story:
         attributes = delivery.attributes or [memoryview(b"")] * len(delivery)
         for name, body, extra in zip(delivery.ids, map(bytes, delivery.bodies), attributes, strict=True):
             assert body not in found, f"{body[:20]!r} is there twice"
-            assert body in self.sent, f"nobody sent {body[:20]!r}"
+            assert body in self.sent, f"no client sent {body[:20]!r}"
             assert body not in self.acked, f"{body[:20]!r} was acked, and came back"
             assert bytes(extra) == self.sent[body], f"{body[:20]!r} has the attributes {bytes(extra)!r}"
             assert self.told.get(body, name) == name, f"{body[:20]!r} was told another id than {name}"

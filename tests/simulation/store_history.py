@@ -6,7 +6,7 @@ What must hold when every queue has been drained, however often the process died
    time it came to it: it was buried as often as it came to the dead letters, redriven
    as often as it came back, and left for good once.
 2. How it ended is what its clients know: one that was acked ended so, in that queue,
-   with as many deliveries as whoever acked it was told. No other ended so, unless an
+   with as many deliveries as its consumer was told. No other ended so, unless an
    answer was lost.
 3. Its body is told where the queue keeps bodies, and is what was sent.
 4. The rows of a queue are as many as the messages that ever were in it. So nothing is
@@ -87,7 +87,7 @@ def _end(message: str, rows: list[Row]) -> Row:
     assert len(last) == 1, f"the history tells of {len(last)} ends: {story}"
     buried = [row for row in rows if row.ending is MessageOutcome.BURIED]
     redriven = [row for row in rows if row.ending is MessageOutcome.REDRIVEN]
-    assert len(last) + len(buried) + len(redriven) == len(rows), f"an ending that nobody knows: {story}"
+    assert len(last) + len(buried) + len(redriven) == len(rows), f"an unknown ending: {story}"
     assert all(row.queue_number == row.home for row in buried), f"buried from where it was not sent to: {story}"
     assert all(row.queue_number != row.home for row in redriven), f"redriven from where it was sent to: {story}"
     came = len(buried) - len(redriven)
@@ -125,7 +125,7 @@ def judge(books: Books, rows: list[Row], settings: Mapping[str, QueueSettings]) 
 def _judge_end(books: Books, row: Row, settings: Mapping[str, QueueSettings]) -> None:
     name, message = row.message, books.messages.get(row.message)
     if row.ending is MessageOutcome.ACKED:
-        assert message is not None, f"{name} was acked, and nobody had it"
+        assert message is not None, f"{name} was acked without a lease"
         _judge_ack(message, row)
         return
     assert message is None or message.gone == NEVER, f"{name} was acked, and told as {row.ending.name}"
@@ -134,12 +134,12 @@ def _judge_end(books: Books, row: Row, settings: Mapping[str, QueueSettings]) ->
         assert 0 < keeps_ms <= row.settled_at_ms - row.sent_at_ms, f"{name} of {row.queue} was not too old"
     else:
         since = 0 if message is None else message.begun
-        assert books.may_be_emptied(row.queue, since), f"{name}: {row.ending.name}, and nobody did it"
+        assert books.may_be_emptied(row.queue, since), f"{name}: {row.ending.name}, without a verb"
 
 
 def _judge_ack(message: Message, row: Row) -> None:
     if message.gone == NEVER:
-        assert message.acks_unknown, f"{message.id} was acked by nobody"
+        assert message.acks_unknown, f"{message.id} was acked by no client"
         return
     assert message.acked is not None
     assert row.queue == message.acked.queue, f"{message.id} was acked in {message.acked.queue}, not in {row.queue}"

@@ -7,7 +7,7 @@ of some operation of the disk, or stops because a sync failed; now and then the
 disk has little room. `store_books.py` judges every answer as it comes.
 
 The last process drains all queues, and the books must balance: what was counted
-is what was drained, and what is missing was settled by somebody. One more opens
+is what was drained, and what is missing was settled by a client. One more opens
 the store after a power cut, and finds every queue empty, and in the history how each
 message came to its end (`store_history.py`).
 
@@ -69,7 +69,7 @@ SETTINGS = {
     "brief": replace(RETRIES, deliveries_max=1, retention_ms=300, history=History.FULL),
 }
 QUEUES = tuple(SETTINGS)
-# Made as all queues are, by their names, and so often in another shard than the queue that they are for.
+# Made as all queues are, by their names, and often in another shard than the queue that they are for.
 FAR = {f"{queue}.dead": QueueSettings(deliveries_max=0, retention_ms=0) for queue in QUEUES}
 SETTINGS_FAR = {queue: replace(settings, deliveries_max=1) for queue, settings in SETTINGS.items()}
 REDRIVEN = ("plain", "live")
@@ -118,7 +118,7 @@ class Life:
             if len(self.shards) > 1 and self.dice.random() < 0.3:
                 self.shards.pop(0)
             if self.dice.random() < 0.3:
-                # Nobody was there to extend a lease, nor to let it lapse.
+                # No client was there to extend a lease, and no store to let it lapse.
                 self.machine.clock.advance_ms(self.dice.choice([500, HOUR_MS]))
             elif self.dice.random() < 0.2:
                 # Set back to where it was before it was ever moved forward.
@@ -136,7 +136,7 @@ class Life:
         except Died:
             end = self.dice.choice(["kill", "power cut"])
         except OffsetOutOfRange as error:
-            raise AssertionError("something that somebody needs was dropped") from error
+            raise AssertionError("something that is still needed was dropped") from error
         self.machine.kill() if end == "kill" else self.machine.power_cut()
         # Nothing here damages a snapshot, and a mistake in the upkeep is only logged.
         for event, fields in self.machine.log_events.events:
@@ -224,7 +224,7 @@ class Life:
         self.books.high_ms = kept_from_ms
         for message in self.books.messages.values():
             is_lost = message.id not in drained and not self.books.may_be_gone(message)
-            assert not is_lost, f"{message.id} of {message.queue} is gone, and nobody settled it"
+            assert not is_lost, f"{message.id} of {message.queue} is gone, but not settled"
 
     async def drain_queue(self, store: EmbeddedStore, queue: str) -> set[str]:
         counted = await self.count(store, queue)

@@ -72,7 +72,7 @@ def test_an_error_in_a_callback_fails_the_run() -> None:
         simulate(main)
 
 
-def test_an_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
+def test_an_error_in_a_task_that_is_not_awaited_fails_the_run() -> None:
     async def fail() -> None:
         raise ValueError("unheard")
 

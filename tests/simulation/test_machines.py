@@ -128,7 +128,7 @@ async def test_a_machine_that_halts_itself_is_dead(machine: Machine) -> None:
     assert len(deaths) == 1
 
 
-async def test_an_ordinary_error_reaches_whoever_runs_the_machine(machine: Machine) -> None:
+async def test_an_ordinary_error_reaches_the_test_that_runs_the_machine(machine: Machine) -> None:
     async def fail() -> None:
         raise LookupError("ordinary")
 

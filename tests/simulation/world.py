@@ -187,7 +187,7 @@ class _Process:
 
 
 async def _end(task: AnyTask) -> None:
-    """See a task to its end when whoever waited for it is cancelled."""
+    """See a task to its end when the task that waited for it is cancelled."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task])

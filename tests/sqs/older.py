@@ -1,6 +1,6 @@
 """An SDK of the generation before JSON: botocore itself, told by its own model to speak the query protocol.
 
-The model of today names shapes and members; which of them were called what in a form
+The model of today names shapes and members; what they were called in a form
 and in XML is added here, from the service's documentation. So requests are written and
 answers read by botocore's own code for that protocol, not by ours.
 """

@@ -280,7 +280,7 @@ SYSTEM_ATTRIBUTES = (
         ("Of a dead letter, when it was first sent.", _BURIED),
         (
             "The retention of a dead letter starts again, also on standard queues.",
-            "the_retention_of_a_dead_letter_starts_anew",
+            "the_retention_of_a_dead_letter_starts_again",
         ),
     ),
     _row(

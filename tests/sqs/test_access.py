@@ -214,7 +214,7 @@ def test_a_server_with_credentials_serves_those_who_sign_with_them(tmp_path: Pat
             each.close()
 
 
-async def test_a_server_with_keys_lets_nobody_in_through_sqs_without_credentials() -> None:
+async def test_a_server_with_keys_refuses_sqs_without_credentials() -> None:
     async with open_sqs(access=Access(())) as sqs:
         assert await sqs.refused("ListQueues") == "MissingAuthenticationToken"
 

@@ -70,7 +70,7 @@ def test_a_move_task_sends_dead_letters_back_where_they_came_from(sqs: Any) -> N
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "30"})
     found = received(sqs, url)
     assert sorted(bodies(found)) == ["a", "b"]
-    # They begin anew, at home.
+    # They start again in their own queue.
     assert {each["Attributes"]["ApproximateReceiveCount"] for each in found} == {"1"}
     assert not any("DeadLetterQueueSourceArn" in each["Attributes"] for each in found)
 

@@ -178,7 +178,7 @@ async def test_who_may_bury_is_asked_when_the_policy_is_set() -> None:
         assert [each["Body"] for each in await sqs.receive(grave)] == ["a"]
 
 
-async def test_the_retention_of_a_dead_letter_starts_anew() -> None:
+async def test_the_retention_of_a_dead_letter_starts_again() -> None:
     async with open_sqs() as sqs:
         grave = await sqs.make("grave", MessageRetentionPeriod="60")
         url = await sqs.make(

@@ -22,7 +22,7 @@ def test_a_tenant_with_thirty_messages_in_flight_waits_behind_quiet_ones(sqs: An
     send(sqs, queue, "quiet", 12)
     assert {each["Attributes"]["MessageGroupId"] for each in received(sqs, queue)} == {"quiet"}
     tenants = [each["Attributes"]["MessageGroupId"] for each in received(sqs, queue)]
-    assert tenants == ["quiet"] * 2 + ["loud"] * 8, "nobody waits for quiet messages that are not there"
+    assert tenants == ["quiet"] * 2 + ["loud"] * 8, "no lease waits for quiet messages that are not there"
 
 
 def test_thresholds_are_set_through_rest_and_metrics_tell_who_is_noisy(sqs: Any, running: Running, queue: str) -> None:

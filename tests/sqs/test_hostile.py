@@ -1,4 +1,4 @@
-"""Input that nobody would send in good faith is answered with an error of the service, and never with one of ours."""
+"""Hostile input is answered with an error of the service, and never with one of ours."""
 
 import math
 from collections.abc import Callable

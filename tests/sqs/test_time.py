@@ -123,7 +123,7 @@ async def test_an_older_handle_changes_the_visibility_of_its_message() -> None:
         await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=60)
         await elapse(10)
         assert await sqs.receive(url) == []
-        # Its time passes, nobody receives it, and still the oldest handle is good for that.
+        # Its time passes, it is not received, and still the oldest handle is good for that.
         await elapse(60)
         await sqs("ChangeMessageVisibility", **older, VisibilityTimeout=60)
         assert await sqs.receive(url) == []
@@ -236,7 +236,7 @@ async def test_a_receive_that_is_repeated_with_its_attempt_gets_the_same_message
         assert again == first
         assert of(again) == ["a", "b"]
         assert await sqs.receive(url, ReceiveRequestAttemptId="try-2") == []
-        # It was held anew.
+        # It was held again.
         await elapse(20)
         assert await sqs.receive(url) == []
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=again[0]["ReceiptHandle"])
@@ -278,7 +278,7 @@ async def test_a_standard_queue_hands_out_no_more_than_aws_would(monkeypatch: py
         await sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=held[0]["ReceiptHandle"])
         assert of(await sqs.receive(url, MaxNumberOfMessages=1)) == ["d"]
         assert await sqs.refused("ReceiveMessage", QueueUrl=url) == "OverLimit"
-        # What nobody holds any more is not in flight.
+        # A message whose lease has ended is not in flight.
         await elapse(11)
         assert len(await sqs.receive(url, MaxNumberOfMessages=3)) == 3
 

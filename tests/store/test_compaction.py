@@ -280,7 +280,7 @@ async def test_messages_settled_and_sent_while_the_journal_is_shortened_are_what
     await shop.close()
 
 
-async def test_whoever_has_looked_up_a_place_still_gets_the_body() -> None:
+async def test_a_reader_that_has_looked_up_a_place_still_gets_the_body() -> None:
     shop = await opened()
     await shop.send(b"a")
     await shop.churn(50)

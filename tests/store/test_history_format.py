@@ -105,7 +105,7 @@ def test_a_frame_with_a_moved_message_says_where_each_was_in_the_queue_it_left()
     assert frame.key is not None
     assert frame.key.tolist() == [5 << 3 | 2, 7 << 3 | 2, 8 << 3 | 2, 9 << 3 | 2]
     assert frame.number.tolist() == [5, 40, 41, 42]
-    # Of another queue, with the very number it has here: whoever sees no keys may rely on it that nothing was moved.
+    # Of another queue, with the very number it has here: a reader without keys may rely on it that nothing was moved.
     assert decode(*encoded(settlement(7)._replace(home=2))).key is not None
 
 

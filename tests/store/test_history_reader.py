@@ -85,7 +85,7 @@ def test_pages_hold_what_the_frames_say_of_a_queue(
     simulate(story, seed=0)
 
 
-async def test_whoever_comes_too_late_begins_with_what_is_kept(machine: Machine) -> None:
+async def test_a_reader_that_comes_too_late_begins_with_what_is_kept(machine: Machine) -> None:
     runtime = machine.start()
     books = await Books.open(runtime)
     for number in range(100):

@@ -309,7 +309,7 @@ async def test_rows_that_were_lost_to_damage_at_the_end_are_written_again(machin
     assert [offset async for offset, _ in frames(again.log, 0)] == [0, 3]
 
 
-async def test_a_history_that_was_removed_is_written_anew_from_what_the_journal_holds(machine: Machine) -> None:
+async def test_a_history_that_was_removed_is_written_again_from_what_the_journal_holds(machine: Machine) -> None:
     books = await Books.open(machine.start())
     await books.settle(settlement(0, 5))
     await books.history.flush()

@@ -53,7 +53,7 @@ async def _traffic(store: EmbeddedStore, disk: MemoryDisk) -> int:
 
 
 @pytest.mark.real_time
-async def test_a_store_in_memory_is_there_again_for_whoever_opens_it_with_the_same_disk() -> None:
+async def test_a_store_in_memory_is_there_again_when_it_is_opened_with_the_same_disk() -> None:
     runtime = memory_runtime()
     async with await EmbeddedStore.in_memory(runtime) as store:
         await store.create("orders", QueueSettings())

@@ -1,4 +1,4 @@
-"""Of a compacted topic the last record of each key stays, at its offset, and nobody who reads is disturbed."""
+"""Of a compacted topic the last record of each key stays, at its offset, and no reader is disturbed."""
 
 import asyncio
 from dataclasses import replace
@@ -192,7 +192,7 @@ async def test_records_without_a_key_go_when_a_topic_becomes_compacted(machine: 
         assert left(await read_all(topics)) == {b"k": (3, b"d")}
 
 
-async def test_records_that_nobody_can_read_stay_as_they_are(machine: Machine) -> None:
+async def test_records_that_cannot_be_read_stay_as_they_are(machine: Machine) -> None:
     """A producer cannot send such; a repaired disk may hold them."""
     async with running(machine) as topics:
         await topics.streams.create("events", TopicSettings(segment_bytes=1_024))

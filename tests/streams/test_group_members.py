@@ -69,7 +69,7 @@ async def test_a_member_that_falls_silent_is_given_up_on_time(machine: Machine) 
             await ann.beat()
 
 
-async def test_a_consumer_that_goes_while_it_waits_holds_nobody_up(machine: Machine) -> None:
+async def test_a_consumer_that_goes_while_it_waits_delays_no_other(machine: Machine) -> None:
     async with groups_on(machine) as groups:
         ann, bob = Consumer(groups, "ann"), Consumer(groups, "bob")
         await ann.enter()

@@ -46,7 +46,7 @@ async def test_an_offset_is_committed_with_its_metadata_and_epoch(machine: Machi
         assert await groups.committed("readers", None) == [Committed("events", 0, 7, 3, "half way")]
 
 
-async def test_a_group_nobody_has_heard_of_has_committed_nothing(machine: Machine) -> None:
+async def test_a_group_that_does_not_exist_has_committed_nothing(machine: Machine) -> None:
     async with groups_on(machine) as groups:
         assert await groups.committed("strangers", {"events": [0]}) == [Committed("events", 0)]
         assert await groups.committed("strangers", None) == []
@@ -135,7 +135,7 @@ async def test_the_log_stays_small_however_often_is_committed(machine: Machine) 
         assert [each.offset for each in await groups.committed("readers", None)] == [998, 999]
 
 
-async def test_offsets_go_when_nobody_has_read_for_their_time(machine: Machine) -> None:
+async def test_offsets_go_when_their_group_has_not_read_for_their_time(machine: Machine) -> None:
     topics = Topics(events=[(0, 9)], other=[(0, 9)])
     async with groups_on(machine, topics=topics, settings=CoordinatorSettings(retention_ms=3_600_000)) as groups:
         ann = Consumer(groups, "ann")
@@ -147,7 +147,7 @@ async def test_offsets_go_when_nobody_has_read_for_their_time(machine: Machine) 
         for _ in range(4_000):
             await elapse(1)
             await ann.beat()
-        # Ann reads `events` and not `other`; whoever committed the others has been silent for too long.
+        # Ann reads `events` and not `other`; the consumer of the others has been silent for too long.
         assert await groups.committed("readers", None) == [Committed("events", 0, 5)]
         assert [each.group for each in await groups.listed()] == ["readers"]
         # She falls silent, and is given up. The group keeps what it had for an hour from then.

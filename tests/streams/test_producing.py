@@ -160,7 +160,7 @@ async def test_records_are_packed_as_the_topic_wants_them(wanted: str, machine: 
         assert [(each.key, each.value) for each in await read_all(topics)] == records * len(CODECS)
 
 
-async def test_what_is_too_large_only_when_it_is_packed_anew_is_refused(machine: Machine) -> None:
+async def test_what_is_too_large_only_when_it_is_packed_again_is_refused(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.streams.create("events", replace(TINY, codec=0, message_bytes_max=500))
         with pytest.raises(MessageTooLarge):
@@ -229,7 +229,7 @@ def test_a_transaction_is_refused_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("attribute", [record.MARKER_ATTRIBUTE, record.HOLE_ATTRIBUTE, record.THINNED_ATTRIBUTE, 0x40])
-def test_nobody_can_send_what_only_the_log_may_write(attribute: int) -> None:
+def test_no_producer_can_send_what_only_the_log_may_write(attribute: int) -> None:
     with pytest.raises(InvalidRecord):
         check_batch(changed(values(b"a"), ">h", 21, attribute), PLAIN, EPOCH_MS)
 

@@ -94,7 +94,7 @@ async def test_a_topic_that_is_only_compacted_forgets_nothing_by_age(machine: Ma
         assert topics.earliest("events", 0) == 0
 
 
-async def test_nobody_needs_to_ask_for_upkeep(machine: Machine) -> None:
+async def test_maintenance_needs_no_request(machine: Machine) -> None:
     async with running(machine, replace(SMALL, upkeep_ms=1_000, retention_check_ms=30_000)) as topics:
         await topics.streams.create("events", replace(HOURLY, retention_bytes=2_000))
         await topics.streams.create("quiet", HOURLY)

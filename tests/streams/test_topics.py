@@ -316,7 +316,7 @@ async def test_a_disk_that_fails_stops_the_process_before_anyone_is_told(machine
         assert await bodies(topics) == told
 
 
-async def test_whoever_asks_for_a_topic_and_goes_gets_it_wholly_or_not(machine: Machine) -> None:
+async def test_a_topic_whose_caller_goes_is_made_wholly_or_not(machine: Machine) -> None:
     async with running(machine) as topics:
         for turn in range(12):
             with contextlib.suppress(TimeoutError):

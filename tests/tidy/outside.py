@@ -55,7 +55,7 @@ def _reaches(node: ast.AST, *, is_core: bool) -> Iterator[str]:
 
 
 def _is_asyncio_outside(node: ast.Attribute) -> bool:
-    """`run` is asyncio's only where asyncio says so; the other names are nobody else's."""
+    """`run` is asyncio's only where asyncio says so; the other names are asyncio's alone."""
     said_by_asyncio = isinstance(node.value, ast.Name) and node.value.id == "asyncio"
     return node.attr in _OUTSIDE_ASYNCIO and (said_by_asyncio or node.attr != "run")
 

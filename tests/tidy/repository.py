@@ -6,7 +6,7 @@ can be tried on texts that break them.
 
 import re
 
-# Folders of somebody's own machine. `\w` after them: prose may still speak of a home folder.
+# Folders of a developer's machine. `\w` after them: prose may still speak of a home folder.
 _MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|root|work|Users)/\w+")
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9._-]+==[^\s;]+")
 _ELSEWHERE = re.compile(r"://|^\s*(?:-i|-f|-e|--index-url|--extra-index-url|--find-links|--trusted-host)\b| @ ")

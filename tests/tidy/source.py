@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Made by tools or by running the system; nobody writes in them by hand.
+# Made by tools or by running the system; they are not edited by hand.
 _NOT_OURS = {"__pycache__", "dist", "node_modules", "penstock-data"}
 _OUR_HIDDEN = {".ci", ".github"}
 

@@ -1,7 +1,7 @@
 """The machine's time without its pauses.
 
 A process that is not run for seconds cannot extend its leases, and they lapse: as they should, and not what a test of
-them is about. Here a pause counts as a moment, for the loop, for the queues and for the worker alike, so whoever has a
+them is about. Here a pause counts as a moment, for the loop, for the queues and for the worker alike, so a task with a
 second left has many turns of the loop left, on any machine.
 """
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-# The loop looks at the time so often; what passes between two looks counts up to a few of them.
+# How often the loop looks at the time; what passes between two looks counts up to a few of them.
 TICK_S = 0.01
 PAUSE_S = 0.03
 

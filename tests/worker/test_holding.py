@@ -60,7 +60,7 @@ async def test_work_whose_lease_was_lost_is_cancelled_and_not_acked(caplog: pyte
             if message.delivery_count > 1:
                 return
             try:
-                # Somebody else gives the message back: from then on it is not this worker's.
+                # The message is given back from elsewhere: from then on it is not this worker's.
                 await stage.queue.release(message.receipt, delay_s=0)
                 await until_cancelled()
             except asyncio.CancelledError:

@@ -53,7 +53,7 @@ async def test_what_is_done_is_remembered_until_it_expires(make: Make, tmp_path:
 
 
 @every_seen
-async def test_what_somebody_works_on_is_taken_until_the_claim_lapses(make: Make, tmp_path: Path) -> None:
+async def test_work_in_progress_is_taken_until_the_claim_expires(make: Make, tmp_path: Path) -> None:
     clock = Clock()
     seen = make(tmp_path, clock)
     assert await seen.begin("a", 10) is BEGUN

@@ -51,7 +51,7 @@ async def test_prefetched_messages_are_given_back_while_others_are_worked_on() -
 
         @stage.worker.handler("orders", concurrency=2)
         async def work(message: Message) -> None:
-            # Looked at here, as all may be done before anybody else looks.
+            # Looked at here, as all may be done before another task looks.
             if stage.stats().prefetched > 10:
                 has_many.set()
             if has_many.is_set():

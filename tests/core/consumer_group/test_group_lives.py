@@ -1,4 +1,4 @@
-"""Random lives of a consumer group: whatever its members do, nobody is lost, stuck or told two things."""
+"""Random lives of a consumer group: whatever its members do, no member is lost, stuck or told two things."""
 
 import doctest
 from copy import deepcopy
@@ -194,7 +194,7 @@ def test_whatever_members_do_the_group_keeps_its_laws(
 ) -> None:
     life = Life()
     live(life, steps)
-    # When all fall silent, all are given up, and nobody is left waiting.
+    # When all fall silent, all are given up, and no request is left waiting.
     life.pass_time(life.now_ms + 10 * (SESSION_MS + JOIN_MS_MAX))
     assert life.group.state is GroupState.EMPTY
     assert not life.waiting
@@ -210,7 +210,7 @@ def test_members_that_go_on_joining_come_to_share_a_generation(
     active = life.consumers[:4]
     for _ in range(4):
         for consumer in active:
-            # A client that waits for an answer does not ask again; nobody could tell it from another one.
+            # A client that waits for an answer does not ask again; the server could not tell it from another one.
             if consumer.ticket not in life.waiting:
                 life.join(consumer, PROTOCOLS[0])
         life.pass_time(life.now_ms + DELAY_MS)

@@ -188,7 +188,7 @@ def test_a_redrive_leaves_alone_what_came_from_elsewhere(lives: tuple[Life, Life
     assert dead.queue.redrive(into=7, now_ms=dead.now_ms, most=9, origin=7) is None
 
 
-def test_a_redrive_leaves_alone_what_somebody_is_looking_at(lives: tuple[Life, Life]) -> None:
+def test_a_redrive_leaves_leased_dead_letters_alone(lives: tuple[Life, Life]) -> None:
     _, dead = lives
     dead.leased(2)
     event = dead.queue.redrive(into=1, now_ms=dead.now_ms, most=9)

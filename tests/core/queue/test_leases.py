@@ -118,7 +118,7 @@ def test_the_id_of_a_lease_that_has_ended_is_not_given_out_again() -> None:
     assert not life.ack(first)
 
 
-def test_a_restart_begins_every_lease_anew_and_keeps_the_deliveries() -> None:
+def test_a_restart_begins_every_lease_again_and_keeps_the_deliveries() -> None:
     life = Life()
     life.send(1)
     lease = life.leased(lease_ms=1_000)

@@ -80,7 +80,7 @@ def test_a_queue_has_one_move_on_its_way_at_a_time() -> None:
     assert counts(life.state).moving == 2
 
 
-def test_what_is_on_its_way_is_leased_expired_purged_and_escalated_by_nobody() -> None:
+def test_what_is_on_its_way_is_not_leased_expired_purged_or_escalated() -> None:
     life, (message,) = spent()
     start(life)
     life.happen(life.queue.change(QueueSettings(deliveries_max=0, retention_ms=1_000), now_ms=life.now_ms))
@@ -163,7 +163,7 @@ def test_a_fifo_group_stays_closed_behind_a_message_that_moves() -> None:
     assert life.leased().messages == [second]
 
 
-def test_a_move_that_nobody_takes_puts_spent_messages_back() -> None:
+def test_a_move_that_is_not_taken_puts_spent_messages_back() -> None:
     life, (message,) = spent()
     start(life)
     assert end(life, is_done=False)
@@ -180,7 +180,7 @@ def test_a_message_that_comes_back_tries_again_if_the_limit_was_raised_meanwhile
     assert life.leased().messages == [message]
 
 
-def test_dead_letters_go_back_to_another_shard_and_rest_again_if_nobody_takes_them() -> None:
+def test_dead_letters_go_back_to_another_shard_and_rest_again_if_they_are_not_taken() -> None:
     life, _ = spent(count=2)
     dead = Life(number=FAR)
     arrive(dead, 1, start(life))

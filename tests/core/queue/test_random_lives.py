@@ -346,7 +346,7 @@ class RandomLife(RuleBasedStateMachine):
             self.settle(rest, "purged")
             self.happen(event)
             if not self.naive.live():
-                # Nothing is left that anybody's time could be compared with.
+                # Nothing is left to compare a time with.
                 self.naive.all_times = 0
 
     @rule(data=st.data(), tier=st.integers(0, 4), for_ms=st.sampled_from([0, 15, 100]), lowers=st.booleans())
@@ -397,7 +397,7 @@ class RandomLife(RuleBasedStateMachine):
         self.naive.advance(self.now)
 
     def restart(self, away: int) -> None:
-        """Another process takes over after a while; leases begin anew at their full length.
+        """Another process takes over after a while; leases begin again at their full length.
 
         Only what was written survives, so the last event is of the moment of the crash.
         """

@@ -98,7 +98,7 @@ def test_a_sender_of_an_older_epoch_is_fenced() -> None:
         life.send(1, sender=Sender(7, 0, 1))
 
 
-def test_a_newer_epoch_begins_its_sequences_anew() -> None:
+def test_a_newer_epoch_begins_its_sequences_again() -> None:
     life = Life()
     first = life.send(1, sender=Sender(7, 0, 0))
     assert life.send(1, sender=Sender(7, 1, 0)) != first

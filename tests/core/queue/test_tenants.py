@@ -225,7 +225,7 @@ def test_a_message_of_a_noisy_group_is_told_that_quiet_ones_go_first() -> None:
     assert (before.messages_ahead, after.messages_ahead) == (0, 7)
 
 
-def test_a_group_that_comes_back_begins_anew() -> None:
+def test_a_group_that_comes_back_begins_again() -> None:
     life = Life(BY_TIME)
     life.send(1, group=b"slow")
     life.send(9, group=b"other")

@@ -37,7 +37,7 @@ def test_a_file_is_created_once_and_replaced_whole(files: Files) -> None:
     assert [name for name in files.names("manifest") if not name.startswith(".")] == ["0.json"]
 
 
-def test_a_file_that_somebody_else_has_moved_is_moved(files: Files) -> None:
+def test_a_file_that_another_run_has_moved_is_moved(files: Files) -> None:
     files.make_folder("staging")
     files.create("staging/a", b"rows")
     files.move(source="staging/a", target="messages/queue=a/b")

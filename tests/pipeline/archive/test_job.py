@@ -123,7 +123,7 @@ def test_another_source_is_refused_unless_it_only_moved(
     assert run(spark, replace(options, is_moved=True), Silent()).figures["rows"] == 0
 
 
-def test_a_source_that_was_begun_anew_is_refused_even_if_it_has_come_as_far(
+def test_a_source_that_was_begun_again_is_refused_even_if_it_has_come_as_far(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     data, root = tmp_path / "data", tmp_path / "archive"

@@ -163,7 +163,7 @@ def test_results_that_a_killed_run_had_put_aside_come_back(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
-def test_a_copy_of_results_that_somebody_keeps_is_left_alone(tmp_path: Path) -> None:
+def test_a_copy_of_results_that_a_user_keeps_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "report"
     with results(str(out)) as folder:
         (folder / "first").write_text("")
@@ -174,7 +174,7 @@ def test_a_copy_of_results_that_somebody_keeps_is_left_alone(tmp_path: Path) -> 
     assert (tmp_path / "report.before" / "first").exists()
 
 
-def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_text("")
 
     with pytest.raises(JobFailed, match="no job has written"), results(str(tmp_path)):

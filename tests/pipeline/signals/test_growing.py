@@ -117,7 +117,7 @@ def test_of_a_data_folder_the_rows_are_read_again_that_waited_with_a_new_one(
     assert contents(tmp_path / "out") == contents_of_all(spark, data, tmp_path, window="1s")
 
 
-def test_what_was_added_up_otherwise_is_computed_anew_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_was_added_up_otherwise_is_computed_again_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
     root, out = tmp_path / "archive", tmp_path / "out"
     grow(spark, root, day(0, 9))
 
@@ -156,7 +156,7 @@ def test_a_tenant_that_was_not_there_is_told_apart_without_a_second_look(spark: 
     assert contents(out) == contents_of_all(spark, root, tmp_path, tenants=1, window="1h")
 
 
-def test_tenants_after_messages_of_nobody_are_computed_anew(spark: SparkSession, tmp_path: Path) -> None:
+def test_tenants_after_messages_without_a_group_are_computed_again(spark: SparkSession, tmp_path: Path) -> None:
     root, out = tmp_path / "archive", tmp_path / "out"
     grow(spark, root, day(0, 3, group=None))
     signals(spark, str(root), out, window="1h")

@@ -97,5 +97,5 @@ def test_messages_served_too_late_are_found_however_their_buckets_are_dealt(coun
     expected = by_hand.late(stays, WEIGHTS)
     assert len(expected) > 20
     assert found == expected
-    # Whoever came and left in one bucket in time is not told of.
+    # A message that came and left in one bucket in time is not reported.
     assert len(ahead) < sum(stay.received is not None and stay.group is None for stay in stays)

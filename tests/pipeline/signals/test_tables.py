@@ -166,7 +166,7 @@ def test_a_tier_that_waits_a_whole_window_while_others_are_served_is_starved(spa
         message(4, 10, 200, 201),
         # Tier 1 comes within a window and is served in the next but one.
         message(1, 70, 185, 186),
-        # It expires in the window, so nobody waited for all of it.
+        # It expires in the window, so it waited for a part of it.
         {**message(3, 10, None, 100), "outcome": "expired"},
         # What is served meanwhile: in every minute but the third.
         *[message(0, second, second, second + 1) for second in (5, 65, 190)],

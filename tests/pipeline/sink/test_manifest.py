@@ -189,7 +189,7 @@ def test_rows_are_held_no_longer_than_they_must_be(kind: Callable[[Path], Folder
     # It looked after each second one.
     assert len(asked) == 7
     assert sum(each == batch for each in held.again()) == 8
-    # Whoever begins now holds nothing.
+    # A task that begins now holds nothing.
     after = HeldRows([batch], folder, "after", recorder(folder, run="two", partition=2).resumption)
     assert list(after) == [batch]
     assert after.name == ""
@@ -423,7 +423,7 @@ def test_waiting_is_bounded_and_told_once_and_nothing_is_in_doubt_after_it(caplo
         ((409, '{"code": "send_expired", "detail": "too old"}'), "name another job", True),
         ((418, "tea"), "418 tea", False),
         ((401, '{"code": "unauthorized", "detail": "say a key"}'), "401 unauthorized: say a key", False),
-        # Nobody knows how far it came.
+        # It is unknown how far it came.
         ((500, '{"code": "internal_error", "detail": "a bug"}'), "500 internal_error: a bug", True),
     ],
 )

@@ -171,7 +171,7 @@ def test_two_attempts_of_one_task_of_which_one_holds_its_rows_add_nothing(target
     assert target.arrived() == everything(2 * PARTITION_ROWS)
 
 
-def test_a_partition_on_record_that_has_no_rows_any_more_lets_nobody_send(target: Target, tmp_path: Path) -> None:
+def test_no_task_sends_while_a_recorded_partition_has_no_rows(target: Target, tmp_path: Path) -> None:
     interrupt(target, tmp_path, {0: 50, 1: 50})
     before = target.arrived()
 
@@ -243,7 +243,7 @@ def is_alive(*, session: int) -> bool:
 def test_a_driver_that_is_killed_while_it_sends_for_its_tasks_is_resumed(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    # There is no room for all: whoever comes late to kill the driver finds it still at its work.
+    # There is no room for all: a late kill finds the driver still at its work.
     make_queue(broker.url, "killed-driver", queue_size=300)
     target = Target(broker, "queue", "killed-driver")
     interrupt(target, tmp_path, {1: 50, 3: 50})

@@ -123,7 +123,7 @@ def _age(manifest: Path) -> None:
 
 
 @pytest.mark.parametrize(("in_doubt", "count"), [("send", 50), ("skip", 40)])
-def test_a_chunk_that_nobody_remembers_is_for_somebody_to_decide(
+def test_a_chunk_that_the_server_has_forgotten_is_the_users_to_decide(
     broker: Broker, tmp_path: Path, in_doubt: str, count: int
 ) -> None:
     topic = f"doubt-{in_doubt}"

@@ -132,7 +132,7 @@ def test_other_rows_under_the_name_of_a_job_are_never_dropped(url: str, tmp_path
     with pytest.raises(WriteFailed, match="input of job 'nightly' changed or is not in a fixed order"):
         task(url, "changed", 21, manifest=tmp_path)
     assert held(url, "changed") == 20
-    # Without a manifest nobody can tell; then they are other messages.
+    # Without a manifest it cannot be told; then they are other messages.
     task(url, "changed", 21)
     assert held(url, "changed") == 41
 

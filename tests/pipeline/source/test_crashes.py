@@ -1,4 +1,4 @@
-"""Whoever reads the files of a running log is shown nothing that a power cut takes back."""
+"""A reader of the files of a running log sees nothing that a power cut takes back."""
 
 import asyncio
 from pathlib import Path

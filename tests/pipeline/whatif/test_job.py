@@ -62,7 +62,7 @@ def test_a_tier_of_nine_times_the_weight_is_served_nine_times_as_often() -> None
     # Nine of ten turns are the first tier's: its last message begins in turn 99 or 100, at equal weights in turn 179.
     assert 98 * COST_MS <= max(urgent) <= 100 * COST_MS
     assert sum(at_ms <= max(urgent) for at_ms in other) in {9, 10, 11}
-    # Nobody rests while there is work, so both together take as long as ever.
+    # No worker rests while there is work, so both together take as long as ever.
     assert sorted(received) == [COST_MS * turn for turn in range(180)]
 
 
@@ -223,7 +223,7 @@ def worked(seed: int, count: int, queue: QueueSettings, *, workers: int) -> list
     for _ in range(count):
         at_ms += dice.randrange(0, 12)
         arrived.append(at_ms)
-    # Every hundredth of a second somebody comes, and each costs about that of all workers.
+    # Every hundredth of a second a message comes, and each costs about that of all workers.
     given = Arrivals(
         arrived_ms=arrived,
         tiers=bytes(dice.choices((0, 2, 4), k=count)),
@@ -279,5 +279,5 @@ def test_the_baseline_is_what_happened_if_a_queue_was_served_as_simulated(spark:
     )
     assert few.figures["simulated"] == 100
     assert "the newest 100 of 801" in few.sentence
-    # So many workers there never were: nobody waits in the baseline, and that is said as well.
+    # So many workers there never were: no message waits in the baseline, and that is said as well.
     assert "orders: do not believe these scenarios" in few.sentence
