@@ -148,8 +148,8 @@ async def open_application(
     """Open the store and whatever stands on it; nothing listens yet.
 
     Without ``access`` every caller may do everything: a program that can open the folder can do that anyway. ``kafka``
-    is the address for Kafka clients, if they are served. A server watches its database (``is_watched``) over a connection
-    of its own, for health, metrics and redrives whose server is gone; a short-lived program does not.
+    is the address for Kafka clients, if they are served. A server watches its database (``is_watched``) over one more
+    connection, for health, metrics and redrives whose server is gone; a short-lived program does not.
     """
     async with (
         open_store(settings, is_watched=is_watched) as opened,
