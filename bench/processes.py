@@ -87,15 +87,20 @@ class Server:
 
 
 @contextmanager
-def penstock(folder: Path, *options: str) -> Iterator[Server]:
-    """Lend a server of ours, as a user starts it."""
+def penstock(folder: Path, *options: str, is_ahead: bool = False) -> Iterator[Server]:
+    """Lend a server of ours, as a user starts it, or as one that goes before what else the machine does."""
     command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data", str(folder / "data"), *options]
-    with started(command, folder, "listens on ") as (line, pid):
+    with started(command, folder, "listens on ", is_ahead=is_ahead) as (line, pid):
         yield Server("penstock", line.split()[-1], pid)
 
 
+def go_ahead(pid: int | str = "self") -> None:
+    """Let the session of a process go before what else the machine does: only root may."""
+    Path(f"/proc/{pid}/autogroup").write_text("-20")
+
+
 @contextmanager
-def started(command: Sequence[str], folder: Path, ready: str) -> Iterator[tuple[str, int]]:
+def started(command: Sequence[str], folder: Path, ready: str, *, is_ahead: bool = False) -> Iterator[tuple[str, int]]:
     """Run a command in ``folder`` and lend the line that has ``ready`` in it, and the process's id."""
     notes = folder / "stderr"
     with (
@@ -109,6 +114,7 @@ def started(command: Sequence[str], folder: Path, ready: str) -> Iterator[tuple[
             stderr=errors,
             text=True,
             start_new_session=True,
+            preexec_fn=go_ahead if is_ahead else None,  # noqa: PLW1509 - no thread is started before.
         ) as process,
     ):
         try:

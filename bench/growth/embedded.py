@@ -1,11 +1,11 @@
 """``python -m bench.growth.embedded``: a server on the embedded store while one thing grows, as ms and ratios.
 
-Each line has a backlog at three sizes and one operation on all of it, at which a server would stall first. While the
-operation and what follows it go on, another process asks for `/health/live`. A line says how long the operation took;
-how long those answers took, at the 99.9th percentile and at most; and how long the loop computed at most, from the
-start of the server, before it gave a sign to its watchdog: processor time, in which other work of the machine has no
-part. An operation that has to grow has its rate beside it, in messages a second. On a machine that does other things,
-too, `--ahead` lets the server and those who ask go before them, if root runs it.
+Each line has a backlog at three sizes, or at four with `--most 5000000`, and one operation on all of it, at which a
+server would stall first. While the operation and what follows it go on, another process asks for `/health/live`. A line
+says how long the operation took; how long those answers took, at the 99.9th percentile and at most; and how long the
+loop computed at most, from the start of the server, before it gave a sign to its watchdog: processor time, in which
+other work of the machine has no part. An operation that has to grow has its rate beside it, in messages a second. On a
+machine that does other things, too, `--ahead` lets the server and those who ask go before them, if root runs it.
 
 The tests count lines of Python instead (`tests/store/test_steps.py`).
 """
@@ -20,15 +20,15 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from bench.processes import penstock
+from bench.processes import go_ahead, penstock
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (10_000, 100_000, 1_000_000, 5_000_000)
 BATCH = 1_000
 HEALTH_EVERY_S = 0.005
 # What follows an operation goes on behind its answer: the history of a purge takes some five seconds for a million.
@@ -129,8 +129,9 @@ class Health:
 
     def _ask(self, until: Connection) -> None:
         client = Client(self._port)
+        os.setsid()
         if self._is_ahead:
-            _go_ahead(os.getpid())
+            go_ahead()
         answers_ms: list[float] = []
         until.send("begun")
         while not until.poll(HEALTH_EVERY_S):
@@ -146,22 +147,6 @@ class Health:
 
     def at_most_ms(self, share: float) -> float:
         return sorted(self.answers_ms)[min(len(self.answers_ms) - 1, int(len(self.answers_ms) * share))]
-
-
-def _go_ahead(pid: int) -> None:
-    """Let all threads of a process go before other processes; not so its children."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setscheduler(int(thread.name), os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-
-
-@contextmanager
-def _children_ahead() -> Iterator[None]:
-    """Let processes that are started meanwhile go before others."""
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _grouped(client: Client, size: int) -> None:
@@ -194,6 +179,14 @@ def _leased(client: Client, size: int, each: int = BATCH) -> None:
         client.send(BATCH)
         for _ in range(BATCH // each):
             client.lease(each)
+
+
+def _waiting(client: Client, size: int) -> None:
+    client.send(size)
+
+
+def _leased_by_one(client: Client, size: int) -> None:
+    _leased(client, size, 1)
 
 
 def _leased_by_ten(client: Client, size: int) -> None:
@@ -290,14 +283,16 @@ LINES = (
     Line("the same as a dry run", ONCE, _dead, _redrive(filter={"text": "needle"}, dry_run=True), grows=True),
     Line("redrive of all", ONCE, _dead, _redrive(), grows=True),
     Line("10 scrapes, a queue for each 200", {}, _queues, _scrape),
+    Line("restart with messages that wait", {}, _waiting, _nothing, grows=True, restarts=True),
     Line("restart with FIFO groups", {"fifo": True}, _grouped, _nothing, grows=True, restarts=True),
     Line("restart with leases of ten", HELD, _leased_by_ten, _nothing, grows=True, restarts=True),
+    Line("restart with leases of one", HELD, _leased_by_one, _nothing, grows=True, restarts=True),
 )
 
 
 @contextmanager
-def _serving(folder: Path, port: int = 0) -> Iterator[Client]:
-    with penstock(folder, "--no-kafka", "--port", str(port)) as server:
+def _serving(folder: Path, port: int = 0, *, is_ahead: bool = False) -> Iterator[Client]:
+    with penstock(folder, "--no-kafka", "--port", str(port), is_ahead=is_ahead) as server:
         yield Client(server.port, server.pid)
 
 
@@ -312,12 +307,11 @@ def measure(line: Line, size: int, *, is_ahead: bool) -> Measured:
             if line.restarts:
                 servers.close()
             if is_ahead and not line.restarts:
-                _go_ahead(client.pid)
+                go_ahead(client.pid)
             with Health(client, is_ahead=is_ahead) as health:
                 began = time.perf_counter()
                 if line.restarts:
-                    with _children_ahead() if is_ahead else nullcontext():
-                        client = servers.enter_context(_serving(folder, client.port))
+                    client = servers.enter_context(_serving(folder, client.port, is_ahead=is_ahead))
                 else:
                     (folder / "stderr").write_text("")
                     line.operate(client)
@@ -335,7 +329,7 @@ def measure(line: Line, size: int, *, is_ahead: bool) -> Measured:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out sizes above this")
+    parser.add_argument("--most", type=int, default=SIZES[-2], help="leave out sizes above this")
     parser.add_argument("--least", type=int, default=SIZES[0], help="leave out sizes below this")
     parser.add_argument("--only", default="", help="only lines with this in their names")
     parser.add_argument("--culprits", action="store_true", help="print what the server notes of stalls")

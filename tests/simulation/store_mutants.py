@@ -144,7 +144,7 @@ STORE_MUTANTS: tuple[Mutant, ...] = (
         "if self._has_attributes else None",
         "if False else None",
     ),
-    Mutant("store-what-moved-is-not-copied", UPKEEP, "in self._shard.memory.moves:", "in ():"),
+    Mutant("store-what-moved-is-not-copied", UPKEEP, "self._shard.memory.moves, start=1", "(), start=1"),
     Mutant("store-moves-are-forgotten-too-early", UPKEEP, "if move.offset >= plan.offset]", "if False]"),
     # Dropping.
     Mutant(

@@ -44,7 +44,11 @@ class PlacesLife(RuleBasedStateMachine):
         runs = tuple(Run(lane, number, 1) for lane, number in keys)
         nobody = (Origin(0, 0, 0, 0, 0),) * len(keys)
         event = Buried(0, 0, 1, runs, tiers, nobody, (b"",) * len(keys), ("",) * len(keys))
-        moved = list(move(event, self.places[0], self.places[1]))
+        moved = [
+            Run(lane, number, 1)
+            for lane, first, length in move(event, self.places[0], self.places[1])
+            for number in range(first, first + length)
+        ]
         expected = [
             Run(tier, self.number(1, tier, self.live[0].pop(key)), 1) for key, tier in zip(keys, tiers, strict=True)
         ]

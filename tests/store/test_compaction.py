@@ -208,6 +208,28 @@ async def test_a_message_that_is_buried_while_the_journal_is_shortened_keeps_its
     await shop.close()
 
 
+async def test_messages_that_are_buried_while_the_journal_is_shortened_are_copied_together() -> None:
+    shop = await opened()
+    bodies = [b"%d" % number for number in range(50)]
+    await spend(shop, *bodies)
+    await shop.churn(50)
+    await shop.upkeep()
+    await shop.churn(50)
+    before = 0
+
+    async def bury() -> None:
+        nonlocal before
+        await shop.store.tidy()
+        before = shop.log.end_offset
+
+    shop.meanwhile = bury
+    await shop.upkeep()
+    assert shop.log.start_offset > 20
+    assert shop.log.end_offset - before < 5
+    assert await shop.drain("orders.dead") == bodies
+    await shop.close()
+
+
 async def test_a_queue_that_is_purged_or_deleted_while_the_journal_is_shortened_is_no_hindrance() -> None:
     shop = await opened()
     await shop.store.create("brief", QUEUE)

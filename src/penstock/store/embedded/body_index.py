@@ -20,6 +20,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from penstock.contract.messages import Tier
@@ -244,11 +246,12 @@ class BodyIndex:
 
 def move(event: Buried | Redriven, source: BodyIndex, target: BodyIndex) -> Iterator[Run]:
     """Let the messages of a move be found under their new numbers, and yield these."""
-    for run, tier in zip(event.runs, event.tiers, strict=True):
-        number = target.lanes[tier].next
-        lane = source.lanes[run.lane]
-        target.arrived(tier, lane.span(run.first, run.first + 1), lane.mean_bytes(run.first))
-        yield Run(tier, number, 1)
+    for tier, runs in groupby(zip(event.runs, event.tiers, strict=True), key=itemgetter(1)):
+        first = target.lanes[tier].next
+        for run, _ in runs:
+            lane = source.lanes[run.lane]
+            target.arrived(tier, lane.span(run.first, run.first + 1), lane.mean_bytes(run.first))
+        yield Run(tier, first, target.lanes[tier].next - first)
 
 
 class BodyCache:

@@ -16,9 +16,9 @@ Laws of this file
    that is not shortened is long, not wrong.
 """
 
+import asyncio
 from array import array
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +39,8 @@ from penstock.store.embedded.snapshot_builder import ClosedSegment, SnapshotRequ
 from penstock.store.embedded.snapshot_file import snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE
 
+# Places of bodies that are looked at in one step, and perhaps read.
+_PLACES_A_TURN = 100
 # How often it is said that there is nothing to build on.
 LOST_MS = 60_000
 # What a copy takes besides its bodies: for each, for each run, and for headers and the key.
@@ -232,14 +234,18 @@ class JournalCompaction:
             runs = map(Run, array("B", lanes), array("Q", firsts), array("I", lengths))
             await self._copy_runs(number, runs, plan.drop_before)
         # What the plan knows by its old number only; also what moves while this goes on.
-        for _, into, run in self._shard.memory.moves:
-            await self._copy_runs(into, [run], plan.drop_before)
+        for nth, (_, into, moved) in enumerate(self._shard.memory.moves, start=1):
+            await self._copy_runs(into, moved, plan.drop_before)
+            if nth % _PLACES_A_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _copy_runs(self, number: int, runs: Iterable[Run], drop_before: int) -> None:
         """Write those bodies again that are in what is to be dropped, in small steps."""
         step = _Step()
         for lane, first, length in runs:
-            for at, span in self._places(number, lane, first, length):
+            for nth, (at, span) in enumerate(self._places(number, lane, first, length), start=1):
+                if nth % _PLACES_A_TURN == 0:
+                    await asyncio.sleep(0)
                 if span.record < drop_before:
                     bodies, attributes = await self._read(span)
                     while bodies:
@@ -251,14 +257,13 @@ class JournalCompaction:
         if step.runs:
             await self._write(number, step)
 
-    def _places(self, number: int, lane: int, first: int, length: int) -> list[tuple[int, Span]]:
-        """Return where the messages of a run are, each place with its first number; nothing for what was pruned."""
+    def _places(self, number: int, lane: int, first: int, length: int) -> Iterator[tuple[int, Span]]:
+        """Yield where the messages of a run are, each place with its first number; nothing for what was pruned."""
         places = self._shard.memory.places.get(number)
-        if places is None or not places.lanes[lane].has(first):
-            return []
-        spans = list(places.lanes[lane].spans(first, first + length))
-        firsts = accumulate((span.length for span in spans[:-1]), initial=first)
-        return list(zip(firsts, spans, strict=True))
+        if places is not None and places.lanes[lane].has(first):
+            for span in places.lanes[lane].spans(first, first + length):
+                yield first, span
+                first += span.length
 
     async def _write(self, number: int, step: "_Step") -> None:
         """Append a step and wait until it is durable: the next one is not to crowd out the senders."""

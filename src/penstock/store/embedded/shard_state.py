@@ -26,12 +26,12 @@ from penstock.store.embedded.body_index import BodyIndex, Stored, move, stored_b
 from penstock.store.embedded.event_codec import decode
 
 
-class MovedMessage(NamedTuple):
-    """A message that came to a queue from another, by the event at an offset."""
+class MovedMessages(NamedTuple):
+    """Messages that came to a queue from another, by the event at an offset."""
 
     offset: int
     into: int
-    run: Run
+    runs: tuple[Run, ...]
 
 
 class ShardState:
@@ -46,7 +46,7 @@ class ShardState:
         self.next_queue = 1
         self.newest_ms = 0
         # Messages that got another queue and number since the last snapshot, which has them by their old ones.
-        self.moves: list[MovedMessage] = []
+        self.moves: list[MovedMessages] = []
         # The numbers of queues that something has happened to since `maintenance.py` last asked.
         self.changed: set[int] = set()
 
@@ -72,8 +72,8 @@ class ShardState:
             queue.apply(event)
 
     def _moved(self, event: Buried | Redriven, offset: int, _size_bytes: int) -> None:
-        for run in move(event, self.places[event.queue], self.places[event.into]):
-            self.moves.append(MovedMessage(offset, event.into, run))
+        runs = tuple(move(event, self.places[event.queue], self.places[event.into]))
+        self.moves.append(MovedMessages(offset, event.into, runs))
         self.changed.update((event.queue, event.into))
         self.queues[event.queue].apply(event)
         self.queues[event.into].apply(event)
