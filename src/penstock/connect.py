@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
+from penstock.client.blocking_http import BlockingTransport
 from penstock.client.caller import TIMEOUT_S, Answer, Headers, NotSent, Transport, Unanswered
 from penstock.client.client import Client
 from penstock.client.errors import ConnectionFailed, DatabaseUnusable, TransactionRequired, WrongDatabase, error_of
@@ -64,27 +65,35 @@ def connect(
     """
     options = {"url": url, "key": key}
     settings = load(ClientSettings, options=options, environment=os.environ, file=None).settings
+    open_transport, open_blocking = _transports(settings.url, settings.key, tls)
     return Client(
-        _transport(settings.url, settings.key, tls),
+        open_transport,
+        open_blocking=open_blocking,
         timeout_s=timeout_s,
         pending_bytes_max=pending_bytes_max,
         kafka=KafkaCredentials(settings.key, settings.url.startswith("https:"), tls),
     )
 
 
-def _transport(url: str, key: str, tls: ssl.SSLContext | None) -> Callable[[], Transport]:
+def _transports(
+    url: str, key: str, tls: ssl.SSLContext | None
+) -> tuple[Callable[[], Transport], Callable[[], Transport] | None]:
+    """How to open a transport in an event loop, and one that needs none, if there is such a one."""
     headers: Headers = (("authorization", f"Bearer {key}"),) if key else ()
     check_headers(headers)
     if is_postgres(url) or url == "memory:" or url.startswith("file:"):
         opened = partial(_open_application, _settings(url))
         kind = DatabaseTransport if is_postgres(url) else InProcessTransport
-        return lambda: kind(opened, headers=headers)
+        return lambda: kind(opened, headers=headers), None
     if "://" not in url:
         raise ValueError(
             f"url is {url!r}; it is http://host:port, https://host:port, postgresql://…, file:PATH or memory:"
         )
     addresses = addresses_of(url)
-    return lambda: transport_of(addresses, partial(HttpTransport, headers=headers, tls=tls))
+    return (
+        lambda: transport_of(addresses, partial(HttpTransport, headers=headers, tls=tls)),
+        lambda: transport_of(addresses, partial(BlockingTransport, headers=headers, tls=tls)),
+    )
 
 
 def _settings(url: str) -> ServerSettings:

@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from penstock.client.blocking_http import BlockingTransport, drive
+from penstock.client.caller import Answer, Transport
 from penstock.client.http import Address, HttpTransport
+from tests.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -54,13 +58,48 @@ async def peer(talk: Talk) -> AsyncIterator[Peer]:
         await server.wait_closed()
 
 
+class ThreadedTransport:
+    """A blocking transport whose requests each run in a thread, so that one test says what both transports do."""
+
+    def __init__(self, transport: BlockingTransport) -> None:
+        self.transport = transport
+
+    async def request(self, method: str, path: str, **said: Any) -> Answer:
+        return await asyncio.to_thread(drive, self.transport.request(method, path, **said))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(drive, self.transport.close())
+
+
+TransportTo = Callable[..., AbstractAsyncContextManager[Transport]]
+
+
 @asynccontextmanager
-async def transport_to(found: Peer, *, connections_max: int = 10) -> AsyncIterator[HttpTransport]:
+async def looping_transport_to(found: Peer, *, connections_max: int = 10) -> AsyncIterator[Transport]:
     transport = HttpTransport(found.address, connections_max=connections_max)
     try:
         yield transport
     finally:
         await transport.close()
+
+
+@asynccontextmanager
+async def blocking_transport_to(found: Peer, *, connections_max: int = 10) -> AsyncIterator[Transport]:
+    transport = ThreadedTransport(BlockingTransport(found.address, connections_max=connections_max))
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+async def nothing_idle(transport: Transport) -> None:
+    """Return when the transport has heard, or could hear, that its connections were closed."""
+    if isinstance(transport, ThreadedTransport):
+        idle = transport.transport._idle
+        await eventually(lambda: not any(each.is_quiet() for each in idle))
+    else:
+        assert isinstance(transport, HttpTransport)
+        await eventually(lambda: not transport._idle)
 
 
 async def polite(found: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock.client import BadRequest, Draft, QueueFull, QueueNotFound, TooLarge
 from penstock.client.batching import MESSAGE_BYTES
+from penstock.client.outbox import BatchingOutbox
 from penstock.client.queue import Queue
 from tests.waiting import let_others_run
 
@@ -264,6 +265,7 @@ async def test_memory_is_bounded_and_callers_wait_for_their_turn(url: str, name:
     async with penstock.connect(url, pending_bytes_max=3 * (size + MESSAGE_BYTES)) as client:
         await client.create_queue(name)
         queue = client.queue(name)
+        assert isinstance(queue._outbox, BatchingOutbox)
         room = queue._outbox._memory
         least = room.free_bytes
 

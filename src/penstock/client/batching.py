@@ -17,15 +17,11 @@ Laws of the file
 3. A caller that is cancelled takes its message back if it has not left yet.
 4. If a queue was full lately, each tier has a lane of its own: the server keeps room for urgent messages, and they
    must not wait behind others.
-5. Settlements share a request if they have the verb, the time and the error in common. The request names each lease
-   once, with a bit for each message.
-6. Settling twice is settling once, so a settlement that is not answered is repeated. If the first try had arrived, the
-   repeat is answered "stale". If the lease cannot have ended yet by our own clock, that is what happened, and the
-   settlement counts as done.
+5. Settlements share a request if they have the verb, the time and the error in common. Acks take along a lease that is
+   wanted at that moment (`settling.py`).
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
@@ -33,12 +29,13 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from penstock.client import requests
+from penstock.client import settling
 from penstock.client.caller import Caller
 from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
 from penstock.client.errors import ClientClosed, PenstockError
-from penstock.client.message import LeasedBatch, end_of
+from penstock.client.message import LeasedBatch, Wanted
+from penstock.client.settling import Terms
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.frames import Held, Ids
 
@@ -47,19 +44,18 @@ EAGER = 128
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # What a message costs beside its body, while it waits.
 MESSAGE_BYTES = 500
-LEASES_MAX = 1_000
-ROWS_MAX = 10_000
 # More lanes for settlements than this are not kept while they are empty: errors and times are of any number.
 SETTLE_LANES_KEPT = 16
 _FULL_FOR_S = 10.0
 _BODY = itemgetter(0)
+ACK: Terms = ("ack", None, "")
 
 # A body, its other fields, the caller's future, and its deadline by the clock of the loop.
 Send = tuple[bytes, Extras | None, "asyncio.Future[str]", float]
 # Which messages, what is known of their lease, and the caller's future, which gets the bits of those that were done.
 Settlement = tuple[Held, LeasedBatch | None, "asyncio.Future[int]"]
-# What settlements of one lane have in common: the verb, its time and its error.
-Terms = tuple[str, int | None, str]
+# A lease that goes along with acks, and the future that gets it.
+Rider = tuple[Wanted, "asyncio.Future[LeasedBatch | None]"]
 
 Row = TypeVar("Row", Send, Settlement)
 
@@ -118,7 +114,7 @@ class Lane(Generic[Row]):
     ``cut`` says how many rows fit into a request and what they weigh; ``carry`` makes the request and answers each row.
     """
 
-    __slots__ = ("_cut", "_carry", "_in_flight_max", "_loop", "_rows", "_weight", "_tasks", "_is_due")
+    __slots__ = ("_cut", "_carry", "_in_flight_max", "_loop", "_rows", "_weight", "_tasks", "_is_due", "_starting")
 
     def __init__(
         self,
@@ -134,10 +130,17 @@ class Lane(Generic[Row]):
         self._weight = 0
         self._tasks: dict[asyncio.Task[None], list[Row]] = {}
         self._is_due = False
+        # Requests whose rows are known, and which have not begun.
+        self._starting = 0
 
     @property
     def is_empty(self) -> bool:
         return not self._rows and not self._tasks
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether a request is about to begin, in this turn of the loop or the next."""
+        return self._starting > 0 or (self._is_due and not self._tasks)
 
     def add(self, row: Row, weight: int) -> None:
         self._rows.append(row)
@@ -173,8 +176,10 @@ class Lane(Generic[Row]):
             del self._rows[:count]
             self._weight -= weight
             self._tasks[self._loop.create_task(self._run(rows))] = rows
+            self._starting += 1
 
     async def _run(self, rows: list[Row]) -> None:
+        self._starting -= 1
         try:
             await self._carry(rows)
         except PenstockError as error:
@@ -272,13 +277,14 @@ class BatchedSends:
 class SettlementBatcher:
     """Batches the settlements of one queue."""
 
-    __slots__ = ("_caller", "_queue", "_lanes", "_loop")
+    __slots__ = ("_caller", "_queue", "_lanes", "_loop", "_riders")
 
     def __init__(self, caller: Caller, queue: str) -> None:
         self._caller = caller
         self._queue = queue
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Terms, Lane[Settlement]] = {}
+        self._riders: deque[Rider] = deque()
 
     def add(
         self, verb: str, held: Held, leased: LeasedBatch | None, time_ms: int | None, text: str
@@ -289,11 +295,18 @@ class SettlementBatcher:
         if lane is None:
             if len(self._lanes) >= SETTLE_LANES_KEPT:
                 self._lanes = {terms: lane for terms, lane in self._lanes.items() if not lane.is_empty}
-            lane = self._lanes[terms] = Lane(
-                _cut_settlements, partial(self._carry, terms, requests.settle_path(self._queue, verb))
-            )
+            lane = self._lanes[terms] = Lane(settling.cut, partial(self._carry, terms))
         future: asyncio.Future[int] = self._loop.create_future()
         lane.add((held, leased, future), held.rows.bit_count())
+        return future
+
+    def ride(self, wanted: Wanted) -> "asyncio.Future[LeasedBatch | None] | None":
+        """Lease along with acks that are about to leave; None if there are none. The lease fails if the acks do."""
+        lane = self._lanes.get(ACK)
+        if lane is None or not lane.is_leaving:
+            return None
+        future: asyncio.Future[LeasedBatch | None] = self._loop.create_future()
+        self._riders.append((wanted, future))
         return future
 
     async def drain(self) -> None:
@@ -303,28 +316,31 @@ class SettlementBatcher:
     async def abandon(self) -> None:
         for lane in list(self._lanes.values()):
             await lane.abandon()
+        for _, rider in self._riders:
+            rider.cancel()
 
-    async def _carry(self, terms: Terms, path: str, rows: list[Settlement]) -> None:
-        verb, time_ms, text = terms
-        asked_at_s, lease_s = time.monotonic(), (time_ms or 0) / 1_000
-        leases: dict[tuple[int, int], int] = {}
-        for (lease, token, bits), _, _ in rows:
-            leases[lease, token] = leases.get((lease, token), 0) | bits
-        held = [Held(lease, token, bits) for (lease, token), bits in leases.items()]
-        call = requests.settle(path, verb, held, time_ms=time_ms, text=text)
-        found = await self._caller.perform(call, is_harmless=True)
-        if len(found) != len(held):
-            raise requests.not_ours(f"{len(found)} results for {len(held)} leases")
-        done = dict(zip(leases, found, strict=True))
-        for (lease, token, bits), leased, future in rows:
-            if future.done():
-                continue
-            bits_done = done[lease, token] & bits
-            if leased is not None and verb == "extend":
-                leased.extended(bits_done, end_of(lease_s, asked_at_s), int((time.time() + lease_s) * 1_000))
-            elif leased is not None and call.may_have_arrived and bits_done != bits:
-                bits_done |= leased.surely_held(bits)
-            future.set_result(bits_done)
+    async def _carry(self, terms: Terms, rows: list[Settlement]) -> None:
+        wanted, rider = self._next_rider() if terms == ACK else (None, None)
+        leased = None
+        try:
+            asked = [(held, batch) for held, batch, _ in rows]
+            found, leased = await settling.settle_and_lease(self._caller, self._queue, terms, asked, wanted)
+        finally:
+            if rider is not None and not rider.done():
+                rider.set_result(leased)
+            elif leased is not None:
+                # Not wanted any more.
+                self.add("return", leased.held_all(), leased, None, "")
+        for (_, _, future), bits in zip(rows, found, strict=True):
+            if not future.done():
+                future.set_result(bits)
+
+    def _next_rider(self) -> tuple[Wanted, "asyncio.Future[LeasedBatch | None]"] | tuple[None, None]:
+        while self._riders:
+            wanted, future = self._riders.popleft()
+            if not future.done():
+                return wanted, future
+        return None, None
 
 
 def _cut_sends(rows: list[Send]) -> tuple[int, int]:
@@ -335,18 +351,6 @@ def _cut_sends(rows: list[Send]) -> tuple[int, int]:
         count -= 1
         size -= len(rows[count][0])
     return count, count
-
-
-def _cut_settlements(rows: list[Settlement]) -> tuple[int, int]:
-    """How many settlements fit into a request, and how many messages they have."""
-    count = taken = 0
-    for held, _, _ in rows[:LEASES_MAX]:
-        messages = held.rows.bit_count()
-        if taken + messages > ROWS_MAX and count:
-            break
-        taken += messages
-        count += 1
-    return count, taken
 
 
 def _fail(rows: Iterable[tuple[Any, ...]], error: PenstockError) -> None:

@@ -23,6 +23,7 @@ doubles. `delivery.py` handles a full queue, as there is more that can be done a
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -149,6 +150,8 @@ class Caller:
     ) -> None:
         self._open_transport = open_transport
         self._transport: Transport | None = None
+        # Threads may make their first calls at the same time.
+        self._opening = threading.Lock()
         self._is_closed = False
         self.timeout_s = timeout_s
         self.now_s = now_s
@@ -209,16 +212,19 @@ class Caller:
         )
 
     async def close(self) -> None:
-        self._is_closed = True
-        if self._transport is not None:
+        with self._opening:
+            self._is_closed = True
             transport, self._transport = self._transport, None
+        if transport is not None:
             await transport.close()
 
     def _open(self) -> Transport:
-        if self._is_closed:
-            raise ClientClosed("the client is closed")
-        self._transport = self._open_transport()
-        return self._transport
+        with self._opening:
+            if self._is_closed:
+                raise ClientClosed("the client is closed")
+            if self._transport is None:
+                self._transport = self._open_transport()
+            return self._transport
 
 
 def wait_s_of(error: PenstockError, tries: int) -> float:

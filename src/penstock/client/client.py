@@ -1,13 +1,14 @@
 """The client, as asynchronous programs see it; `sync.py` has the same for programs without an event loop."""
 
-import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
+from penstock.client.blocking_http import BlockingTransport
 from penstock.client.caller import TIMEOUT_S, Caller, Connection, Transport
-from penstock.client.outbox import PENDING_BYTES_MAX, Outbox
+from penstock.client.outbox import PENDING_BYTES_MAX, BatchingOutbox, DirectOutbox, Outbox
 from penstock.client.queue import Queue
 from penstock.client.requests import PAGE_MAX, ask
 from penstock.client.settings import QueueSettings, TopicSettings
@@ -46,18 +47,25 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         kafka: KafkaCredentials = ANONYMOUS,
+        open_blocking: Callable[[], BlockingTransport] | None = None,
     ) -> None:
         self._open_transport = open_transport
+        self._open_blocking = open_blocking
         self._connections = KafkaConnections(kafka)
         self._timeout_s = timeout_s
         self._pending_bytes_max = pending_bytes_max
         self._caller = Caller(open_transport, timeout_s=timeout_s)
-        self._outbox = Outbox(self._caller, secrets.randbits(63), pending_bytes_max=pending_bytes_max)
+        self._outbox: Outbox = BatchingOutbox(self._caller, pending_bytes_max=pending_bytes_max)
+        # What is made of each queue, to watch what it sends.
+        self.watch: Callable[[Queue], Queue] | None = None
+        # What a forked process does with a blocking client of its parent.
+        self.forget: Callable[[], None] = lambda: None
         self._sync: SyncClient | None = None
 
     def queue(self, name: str) -> Queue:
         """Return a handle of a queue, which need not exist yet."""
-        return Queue(name, self._outbox)
+        queue = Queue(name, self._outbox)
+        return queue if self.watch is None else self.watch(queue)
 
     async def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> QueueView:
         """Create a queue. A repeat with equal settings changes nothing."""
@@ -159,15 +167,31 @@ class Client:
 
     def copy(self) -> "Client":
         """Return a client of the same server that shares nothing with this one."""
-        return Client(
+        copy = Client(
             self._open_transport,
             timeout_s=self._timeout_s,
             pending_bytes_max=self._pending_bytes_max,
             kafka=self._connections.credentials,
+            open_blocking=self._open_blocking,
         )
+        copy.watch = self.watch
+        return copy
+
+    def blocking(self) -> "Client | None":
+        """Return a client like this one whose calls need no event loop: each ends in the thread that makes it.
+
+        It is None if the client is not one of a server. Topics need an event loop.
+        """
+        if self._open_blocking is None:
+            return None
+        blocking, transport = self.copy(), self._open_blocking()
+        blocking._caller = Caller(lambda: transport, timeout_s=self._timeout_s, now_s=time.monotonic, sleep=_sleep)
+        blocking._outbox = DirectOutbox(blocking._caller)
+        blocking.forget = transport.forget
+        return blocking
 
     def sync(self) -> "SyncClient":
-        """The synchronous API: the same methods without `await`, run by a thread."""
+        """The synchronous API: the same methods without `await`."""
         from penstock.client.sync import SyncClient  # noqa: PLC0415 - it is made from this class.
 
         return SyncClient(self)
@@ -189,3 +213,8 @@ class Client:
     ) -> None:
         assert self._sync is not None
         self._sync.close()
+
+
+async def _sleep(seconds: float) -> None:
+    """Sleep in a thread of its own, without an event loop."""
+    time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop that it could hold up.

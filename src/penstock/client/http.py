@@ -1,30 +1,24 @@
-"""HTTP/1.1 over sockets: a bounded pool of connections that are kept open.
+"""HTTP/1.1 over sockets of an event loop: a bounded pool of connections that are kept open.
 
 It is our own, because the CPU time of a request decides how many a core can make: this takes some 20 µs more than a
 bare socket, general clients 150 to 250 µs. It has what our server needs and no more: no redirects, no cookies, no
-proxies, no compression.
+proxies, no compression. `blocking_http.py` is the same for programs without an event loop.
 
-Laws of the file
-----------------
-1. There are at most ``connections_max`` connections; further requests wait for one.
-2. A server may close a connection that is idle, at any time. If that meets a request on its way, the request goes
-   once more on a fresh connection: if it is repeatable. One that is not avoids connections that have rested for long.
-
-One HTTP/1.1 connection: a request goes out, an answer comes in, and then the next.
+One connection: a request goes out, an answer comes in, and then the next.
 
     opening ──► idle ──exchange──► waiting ──whole answer──► idle
                  │                    │
                  └──closed, noise─────┴──closed, broken, too large, too late, cancelled──► closed
 
-Laws of the file
-----------------
-1. There is one request at a time. A request that is cancelled or fails closes the connection, so a late answer is
-   never taken for another's.
-2. What the server sends unasked closes the connection.
-3. Headers and body are bounded, and a Content-Length beyond the limit is refused before the body is read.
+Laws of both transports
+-----------------------
+1. There are at most ``connections_max`` connections; further requests wait for one.
+2. A server may close a connection that is idle, at any time. If that meets a request on its way, the request goes
+   once more on a fresh connection: if it is repeatable. One that is not avoids connections that have rested for long.
+3. There is one request at a time on a connection. A request that is cancelled or fails closes it, so a late answer is
+   never taken for another's. What the server sends unasked closes it, too.
 
-Not done here: answers that end with the connection, as every server we speak to says a length or sends chunks;
-and pipelining, as a lost connection would leave unclear which requests were done.
+Not done here: pipelining, as a lost connection would leave unclear which requests were done.
 """
 
 import asyncio
@@ -36,31 +30,22 @@ from functools import lru_cache
 from typing import cast
 from urllib.parse import urlsplit
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
 from penstock.client.caller import Answer, AnswerTooLarge, Headers, NotSent, Unanswered
+from penstock.client.http_answer import AnswerParser
 from penstock.frame import Buffer
 
 logger = logging.getLogger("penstock.client")
 
 CONNECTIONS_MAX = 100
 CONNECT_S_MAX = 10.0
-_RESTED_S = 1.0
+RESTED_S = 1.0
 _NO_SERVER = "is the server running? `penstock serve` starts one"
 _NO_TLS = "is it http:// that the server speaks there, or has it a certificate that is not trusted here?"
 
-
-HEADER_BYTES_MAX = 65_536
-# Several times what a server answers with at most: it hands out 16 MiB of bodies at once, with their other fields.
-BODY_BYTES_MAX = 256 * 1024 * 1024
 # Up to here one copy is cheaper than a second call of the system.
-_COPIED_BYTES_MAX = 32_768
+COPIED_BYTES_MAX = 32_768
 # Larger bodies are written in pieces, so that no more than this is copied into the transport's own memory.
-_PIECE_BYTES = 262_144
-
-
-class _TooLarge(Exception):
-    """Raised through the parser."""
+PIECE_BYTES = 262_144
 
 
 class Connection(asyncio.Protocol):
@@ -69,13 +54,10 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[["Connection"], None]) -> None:
         self._loop = loop
         self._forget = forget
-        self._parser = HttpResponseParser(self)
+        self._parser = AnswerParser()
         self._waiter: asyncio.Future[Answer] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
-        self._fault = ""
-        # Of the answer, and of interim ones before it.
-        self._arrived_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_s = self._deadline_s = 0.0
         # Whether a byte of the answer that is waited for has come.
@@ -88,7 +70,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._begin()
 
     async def exchange(self, head: bytes, body: Buffer, timeout_s: float) -> Answer:
         """Send a request and return its answer. Raises `Unanswered` if the connection ends before."""
@@ -96,12 +77,12 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             raise Unanswered("the server closed the connection")
         self.has_heard = False
-        self._arrived_bytes = 0
+        self._parser.begin()
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
         self._set_deadline(timeout_s)
         try:
-            if len(body) <= _COPIED_BYTES_MAX:
+            if len(body) <= COPIED_BYTES_MAX:
                 self._transport.write(head + body)
             else:
                 await self._write_in_pieces(head, memoryview(body), waiter)
@@ -132,14 +113,14 @@ class Connection(asyncio.Protocol):
         if self._waiter is None or self._waiter.done():
             return
         if self._loop.time() >= self._deadline_s:
-            self._fail(f"no answer within {self._timeout_s:g} s")
+            self._fail(Unanswered(f"no answer within {self._timeout_s:g} s"))
         else:
             self._timer = self._loop.call_at(self._deadline_s, self._ring)
 
     async def _write_in_pieces(self, head: bytes, body: memoryview, waiter: asyncio.Future[Answer]) -> None:
-        self._transport.writelines((head, body[:_COPIED_BYTES_MAX]))
-        for start in range(_COPIED_BYTES_MAX, len(body), _PIECE_BYTES):
-            self._transport.write(body[start : start + _PIECE_BYTES])
+        self._transport.writelines((head, body[:COPIED_BYTES_MAX]))
+        for start in range(COPIED_BYTES_MAX, len(body), PIECE_BYTES):
+            self._transport.write(body[start : start + PIECE_BYTES])
             if self._is_paused:
                 self._drained = self._loop.create_future()
                 await self._drained
@@ -165,85 +146,30 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self.has_heard = True
-        self._arrived_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-            self._check_framing()
-        except HttpParserUpgrade:
-            self._fail("the server changed the protocol")
-        except (HttpParserError, _TooLarge) as error:
-            if self._fault:
-                self._fail_with(AnswerTooLarge(self._fault))
-            else:
-                self._fail(f"the answer is not HTTP: {error}")
-
-    def _check_framing(self) -> None:
-        """Refuse headers, trailers and interim answers without end: the parser keeps what is not whole."""
-        is_over = self._waiter is None or self._waiter.done()
-        if not is_over and self._arrived_bytes - self._body_bytes > HEADER_BYTES_MAX + self._body_bytes // 8:
-            self._refuse(f"what stands around the answer is larger than HEADER_BYTES_MAX ({HEADER_BYTES_MAX})")
+            answer = self._parser.feed(data)
+        except (AnswerTooLarge, Unanswered) as error:
+            self._fail(error)
+            return
+        if answer is not None:
+            if self._parser.is_last:
+                self.close()
+            self._waiter.set_result(answer)
+            self._wake_writer()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_dropped = self.is_open
         if self._timer is not None:
             self._timer.cancel()
-        self._fail(f"the connection was lost: {error}" if error else "the server closed the connection")
+        self._fail(Unanswered(f"the connection was lost: {error}" if error else "the server closed the connection"))
         self.is_open = False
         self._forget(self)
 
-    def _fail(self, reason: str) -> None:
-        self._fail_with(Unanswered(reason))
-
-    def _fail_with(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
         self._wake_writer()
         self.close()
-
-    # What follows is called by the parser.
-
-    def _begin(self) -> None:
-        self._headers: dict[str, str] = {}
-        self._header_bytes = 0
-        self._chunks: list[bytes] = []
-        self._body_bytes = 0
-
-    def on_message_begin(self) -> None:
-        self._begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > HEADER_BYTES_MAX:
-            self._refuse(f"the headers of the answer are larger than HEADER_BYTES_MAX ({HEADER_BYTES_MAX})")
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        length = self._headers.get("content-length", "0")
-        if len(length) > 18 or not length.isdecimal() or int(length) > BODY_BYTES_MAX:
-            self._refuse(f"the answer has {length[:30]} bytes; BODY_BYTES_MAX is {BODY_BYTES_MAX}")
-
-    def on_body(self, chunk: bytes) -> None:
-        self._body_bytes += len(chunk)
-        if self._body_bytes > BODY_BYTES_MAX:
-            self._refuse(f"the answer is larger than BODY_BYTES_MAX ({BODY_BYTES_MAX})")
-        self._chunks.append(chunk)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:
-            return
-        if not self._parser.should_keep_alive():
-            self.close()
-        chunks = self._chunks
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._chunks = []
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(Answer(status, self._headers, body))
-        self._wake_writer()
-
-    def _refuse(self, reason: str) -> None:
-        self._fault = reason
-        raise _TooLarge(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +199,43 @@ class Address:
         return host if self.port == (443 if self.is_secure else 80) else f"{host}:{self.port}"
 
 
+class Endpoint:
+    """A server, as requests name it. ``headers`` go with each of them."""
+
+    def __init__(self, address: Address, headers: Headers = ()) -> None:
+        self.address = address
+        self._always = _render((("host", address.authority), *headers))
+        # Said once, until there is a connection again.
+        self._is_lost = False
+
+    def head(self, method: str, path: str, headers: Headers, length: int) -> bytes:
+        """Return what stands before the body of a request."""
+        return (
+            f"{method} {self.address.prefix}{path} HTTP/1.1\r\n{self._always}{_render(headers)}"
+            f"content-length: {length}\r\n\r\n"
+        ).encode("ascii")
+
+    def found(self) -> None:
+        """There is a connection."""
+        self._is_lost = False
+
+    def lost(self, error: OSError) -> NotSent:
+        """There is no connection. Log it at once: retries may go on for a minute."""
+        # A message of its own: that of the standard library says only that time ran out.
+        reason = f" within {CONNECT_S_MAX:g} s" if isinstance(error, TimeoutError) else f": {error}"
+        sentence = f"no connection to {self.address.authority}{reason}"
+        if not self._is_lost:
+            self._is_lost = True
+            logger.warning("%s; %s", sentence, _NO_TLS if isinstance(error, ssl.SSLError) else _NO_SERVER)
+        return NotSent(sentence)
+
+
+def tls_of(address: Address, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    return (tls or ssl.create_default_context()) if address.is_secure else None
+
+
 class HttpTransport:
-    """Carries requests to one server. ``headers`` go with each of them."""
+    """Carries requests to one server, in one event loop. ``headers`` go with each of them."""
 
     def __init__(
         self,
@@ -284,24 +245,18 @@ class HttpTransport:
         tls: ssl.SSLContext | None = None,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        self._address = address
-        self._tls = (tls or ssl.create_default_context()) if address.is_secure else None
-        self._always = _render((("host", address.authority), *headers))
+        self._endpoint = Endpoint(address, headers)
+        self._tls = tls_of(address, tls)
         self._turns = asyncio.Semaphore(connections_max)
         # The one that was used last is the last: it is the next to be used.
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._is_closed = False
-        # Said once, until there is a connection again.
-        self._is_lost = False
 
     async def request(
         self, method: str, path: str, *, headers: Headers, body: Buffer, timeout_s: float, is_repeatable: bool
     ) -> Answer:
-        head = (
-            f"{method} {self._address.prefix}{path} HTTP/1.1\r\n{self._always}{_render(headers)}"
-            f"content-length: {len(body)}\r\n\r\n"
-        ).encode("ascii")
+        head = self._endpoint.head(method, path, headers, len(body))
         async with self._turns:
             connection = self._take_rested(is_repeatable)
             if connection is not None:
@@ -334,7 +289,7 @@ class HttpTransport:
             connection = self._idle.pop()
             if not connection.is_open:
                 continue
-            if now - connection.idle_since < _RESTED_S:
+            if now - connection.idle_since < RESTED_S:
                 return connection
             connection.close()
         return None
@@ -343,29 +298,17 @@ class HttpTransport:
         if self._is_closed:
             raise NotSent("the client is closed")
         loop = asyncio.get_running_loop()
-        host, port = self._address.host, self._address.port
+        host, port = self._endpoint.address.host, self._endpoint.address.port
         try:
             async with asyncio.timeout(CONNECT_S_MAX):
                 _, connection = await loop.create_connection(
                     lambda: Connection(loop, self._forget), host, port, ssl=self._tls
                 )
-        except TimeoutError:
-            raise self._lost(f"within {CONNECT_S_MAX:g} s") from None
-        except ssl.SSLError as error:
-            raise self._lost(f": {error}", _NO_TLS) from error
         except OSError as error:
-            raise self._lost(f": {error}") from error
-        self._is_lost = False
+            raise self._endpoint.lost(error) from error
+        self._endpoint.found()
         self._open.add(connection)
         return connection
-
-    def _lost(self, reason: str, advice: str = _NO_SERVER) -> NotSent:
-        """Log at once that there is no server: retries may go on for a minute."""
-        sentence = f"no connection to {self._address.authority}{'' if reason.startswith(':') else ' '}{reason}"
-        if not self._is_lost:
-            self._is_lost = True
-            logger.warning("%s; %s", sentence, advice)
-        return NotSent(sentence)
 
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)

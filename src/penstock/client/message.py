@@ -12,7 +12,8 @@ Otherwise the time of day that the server gives is all there is; it is believed 
 """
 
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import TracebackType
@@ -114,12 +115,14 @@ class Bodies(Sequence[bytes]):
 class LeasedBatch:
     """The columns of one lease, and when it ends as far as the client knows."""
 
-    __slots__ = ("frame", "queue", "_end", "_extended", "_bodies")
+    __slots__ = ("frame", "queue", "feed", "_end", "_extended", "_bodies")
 
     def __init__(self, frame: LeasedFrame, queue: str, end: LeaseEnd) -> None:
         self.frame = frame
         # The name of the queue it was received from.
         self.queue = queue
+        # What takes the next messages, which an ack of these may bring along.
+        self.feed: Feed | None = None
         self._end = end
         # Of the rows that were extended: when their lease ends now, and the same as a time of day.
         self._extended: dict[int, tuple[LeaseEnd, int]] = {}
@@ -163,6 +166,70 @@ class LeasedBatch:
 
     def _end_of(self, row: int) -> LeaseEnd:
         return self._extended[row][0] if row in self._extended else self._end
+
+
+class Wanted(NamedTuple):
+    """What to lease along with acks."""
+
+    limit: int
+    wait_s: float = 0.0
+    visibility_timeout: float | None = None
+
+
+class Fetch(Protocol):
+    """A lease that was begun; a task or a future is one."""
+
+    def done(self) -> bool: ...
+
+    def __await__(self) -> Generator[Any, None, LeasedBatch | None]: ...
+
+
+class Feed:
+    """The messages that one `consume` has in hand, and how it gets more.
+
+    An ack of one of them takes a lease along once half of them are used up, and waits for no message. If that finds
+    none, or if messages are not acked one by one, a lease is asked for by itself.
+    """
+
+    __slots__ = ("ready", "prefetch", "fetch", "_visibility_timeout", "_is_dry")
+
+    def __init__(self, prefetch: int, visibility_timeout: float | None) -> None:
+        # The messages, each as its lease and its row.
+        self.ready: deque[tuple[LeasedBatch, int]] = deque()
+        # How many there may be; 0 asks for the next message when it is wanted.
+        self.prefetch = prefetch
+        # The lease that is on its way.
+        self.fetch: Fetch | None = None
+        self._visibility_timeout = visibility_timeout
+        self._is_dry = False
+
+    @property
+    def room(self) -> int:
+        return max(1, self.prefetch - len(self.ready))
+
+    def is_low(self) -> bool:
+        """Whether to ask for more now, while there is still something in hand."""
+        if self.fetch is not None or len(self.ready) > self.prefetch // 2:
+            return False
+        return self._is_dry or len(self.ready) <= self.prefetch // 4
+
+    def wanted(self) -> Wanted | None:
+        """What an ack is to take along now."""
+        if self.fetch is not None or self._is_dry or not self.prefetch or len(self.ready) > self.prefetch // 2:
+            return None
+        return Wanted(self.room, visibility_timeout=self._visibility_timeout)
+
+    def put(self, leased: LeasedBatch | None) -> None:
+        self._is_dry = leased is None
+        if leased is not None:
+            leased.feed = self
+            self.ready.extend((leased, row) for row in range(len(leased)))
+
+    async def take_fetched(self) -> None:
+        """Take what was fetched, once it is there."""
+        assert self.fetch is not None
+        self.put(await self.fetch)
+        self.fetch = None
 
 
 class Delivered:

@@ -1,32 +1,30 @@
 """A queue, as an asynchronous program sees it: a name, and what can be done with it."""
 
-import asyncio
 import re
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from penstock.client import requests
-from penstock.client.batching import MESSAGE_BYTES, SendBatcher, SettlementBatcher
 from penstock.client.caller import Call, Connection
 from penstock.client.drafts import Drafts, full_row, milliseconds, plain_row
 from penstock.client.errors import StaleReceipt, bad_field
 from penstock.client.message import (
     Batch,
     Delivered,
+    Feed,
     LeasedBatch,
     Message,
     Receipt,
-    end_by_time_of_day,
-    end_of,
+    Wanted,
     extend_ms,
     release_ms,
 )
 from penstock.client.outbox import Outbox
 from penstock.client.requests import Instant, given, instant_text
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State
+from penstock.client.settling import Row, leased_batch
 from penstock.contract.limits import LONG_POLL_S_MAX, REQUEST_MESSAGES_MAX
 from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.wire import operations as api
@@ -41,8 +39,6 @@ T = TypeVar("T")
 Attributes = Mapping[str, str | int | float | bool]
 # Messages, or receipts.
 What = Iterable[Delivered] | Iterable[str] | Iterable[Delivered | str] | Delivered | str
-# Messages in hand: their lease, and their row in it.
-Ready = deque[tuple[LeasedBatch, int]]
 _NOTHING = (None,) * 7
 _NAME_OR_ID = re.compile(NAME_OR_ID_PATTERN)
 
@@ -50,7 +46,7 @@ _NAME_OR_ID = re.compile(NAME_OR_ID_PATTERN)
 class Queue:
     """A handle of a queue. To make one sends no request."""
 
-    __slots__ = ("name", "_outbox", "_lease_path", "_sends", "_settlements")
+    __slots__ = ("name", "_outbox", "_lease_path")
 
     def __init__(self, name: str, outbox: Outbox) -> None:
         if not _NAME_OR_ID.match(name):
@@ -58,9 +54,6 @@ class Queue:
         self.name = name
         self._outbox = outbox
         self._lease_path = requests.path_of(api.LEASE_MESSAGES, queue=name)
-        # Those of the outbox, once they are needed.
-        self._sends: SendBatcher | None = None
-        self._settlements: SettlementBatcher | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -102,12 +95,7 @@ class Queue:
             )
         if connection is not None:
             return (await self._send_within(connection, Drafts([body], None if extras is None else [extras])))[0]
-        sends = self._sends
-        if sends is None:
-            sends = self._sends = self._outbox.send_batcher(self.name)
-        if not sends.memory.take(len(body) + MESSAGE_BYTES):
-            await sends.memory.wait(len(body) + MESSAGE_BYTES)
-        return await sends.add(body, extras, self._outbox.timeout_s if timeout_s is None else timeout_s)
+        return await self._outbox.send(self.name, body, extras, timeout_s)
 
     async def send_many(
         self, items: Iterable[object], *, timeout_s: float | None = None, connection: Connection = None
@@ -169,49 +157,71 @@ class Queue:
         while True:
             frame = await caller.perform(ask)
             if frame is not None:
-                if visibility_timeout is None:
-                    return LeasedBatch(frame, self.name, end_by_time_of_day(frame.until_ms))
-                return LeasedBatch(frame, self.name, end_of(visibility_timeout, asked_at_s))
+                return leased_batch(frame, self.name, visibility_timeout, asked_at_s)
             if ends_at_s - caller.now_s() <= 0.001:
                 return None
+
+    async def ack_and_receive(
+        self, what: What, *, limit: int, wait_s: float = 0, visibility_timeout: float | None = None
+    ) -> tuple[list[bool], Batch]:
+        """Ack messages, or receipts, and receive a batch, in one request: one round trip, one write to the disk.
+
+        Returns for each ack whether it was done, False if its lease had ended, and the batch. The acks are durable
+        before the request waits for messages, for up to ``wait_s``.
+        """
+        if visibility_timeout is not None:
+            extend_ms(visibility_timeout)
+        milliseconds(wait_s, field="wait_s", seconds_max=86_400)
+        now_s = self._outbox.caller.now_s
+        ends_at_s = now_s() + wait_s
+        receipts, rows = self._asked(what)
+        if not rows:
+            return [], await self.receive(limit=limit, wait_s=wait_s, visibility_timeout=visibility_timeout)
+        wanted = Wanted(limit, min(wait_s, LONG_POLL_S_MAX), visibility_timeout)
+        done, leased = await self._outbox.ack_and_lease(self.name, rows, wanted)
+        left_s = ends_at_s - now_s()
+        if leased is None and wait_s > LONG_POLL_S_MAX and left_s > 0:
+            leased = await self.lease(limit=limit, wait_s=left_s, visibility_timeout=visibility_timeout)
+        return _done(receipts, rows, done), Batch(leased, self)
 
     async def consume(
         self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> AsyncGenerator[Message, None]:
         """Receive messages without end, with up to ``prefetch`` in hand. Unused ones are returned in the end.
 
-        The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
+        An ack of a message brings the next ones along, in one request. Otherwise they are fetched while the caller
+        works on this one, and by the synchronous API when it is done; with ``prefetch`` 0 only when the next one is
         wanted. A message whose lease has ended before its turn is left out: others may have it.
         """
         if not 0 <= prefetch <= REQUEST_MESSAGES_MAX:
             detail = f"prefetch is {prefetch}; allowed are 0 to {REQUEST_MESSAGES_MAX:,}"
             raise bad_field("prefetch", detail, limit=REQUEST_MESSAGES_MAX)
-        ready: Ready = deque()
-        fetching: asyncio.Task[LeasedBatch | None] | None = None
+        feed, outbox = Feed(prefetch, visibility_timeout), self._outbox
         try:
             while True:
-                if fetching is None and len(ready) <= prefetch // 2:
-                    limit = max(1, prefetch - len(ready))
-                    lease = self.lease(limit=limit, wait_s=wait_s, visibility_timeout=visibility_timeout)
-                    fetching = asyncio.create_task(lease)  # noqa: TID251 - awaited below, also in the end.
-                if fetching is not None and (fetching.done() or not ready):
-                    _put(ready, await fetching)
-                    fetching = None
-                if ready:
-                    leased, row = ready.popleft()
+                if feed.is_low() and (outbox.fetches_ahead or not feed.ready):
+                    lease = self.lease(limit=feed.room, wait_s=wait_s, visibility_timeout=visibility_timeout)
+                    feed.fetch = outbox.begin(lease)
+                if feed.fetch is not None and (feed.fetch.done() or not feed.ready):
+                    await feed.take_fetched()
+                if feed.ready:
+                    leased, row = feed.ready.popleft()
                     if not leased.has_lapsed(row):
                         yield Message(leased, row, self)
         finally:
-            await self._give_back(ready, fetching)
+            await self._give_back(feed)
 
-    async def _give_back(self, ready: Ready, fetching: "asyncio.Task[LeasedBatch | None] | None") -> None:
-        if fetching is not None:
-            fetching.cancel()
-            await asyncio.wait([fetching])
-            if not fetching.cancelled() and fetching.exception() is None:
-                _put(ready, fetching.result())
+    def lease_along(self, *, limit: int, visibility_timeout: float | None) -> Awaitable[LeasedBatch | None] | None:
+        """Lease what is there, in a request with acks that are about to leave; None if there are none."""
+        return self._outbox.ride(self.name, Wanted(limit, visibility_timeout=visibility_timeout))
+
+    async def _give_back(self, feed: Feed) -> None:
+        # No ack brings any more.
+        feed.prefetch = 0
+        if feed.fetch is not None:
+            feed.put(await self._outbox.end(feed.fetch))
         leases: dict[int, tuple[LeasedBatch, int]] = {}
-        for leased, row in ready:
+        for leased, row in feed.ready:
             leases[id(leased)] = leased, leases.get(id(leased), (leased, 0))[1] | 1 << row
         for leased, rows in leases.values():
             await self.settle("release", leased.held(rows), leased, time_ms=0)
@@ -244,12 +254,9 @@ class Queue:
 
     def settle(
         self, verb: str, held: Held, leased: LeasedBatch | None, *, time_ms: int | None = None, text: str = ""
-    ) -> "asyncio.Future[int]":
-        """Settle some messages of one lease, gathered with others; what all of the above are made of."""
-        settlements = self._settlements
-        if settlements is None:
-            settlements = self._settlements = self._outbox.settlement_batcher(self.name)
-        return settlements.add(verb, held, leased, time_ms, text)
+    ) -> Awaitable[int]:
+        """Settle some messages of one lease, and return the bits of those that were done."""
+        return self._outbox.settle(self.name, (verb, time_ms, text), (held, leased))
 
     async def _settle_all(
         self,
@@ -259,21 +266,18 @@ class Queue:
         time_ms: int | None = None,
         text: str = "",
     ) -> list[bool]:
+        receipts, rows = self._asked(what)
+        return _done(receipts, rows, await self._outbox.settle_all(self.name, (verb, time_ms, text), rows))
+
+    def _asked(self, what: What) -> tuple[list[Receipt], list[Row]]:
+        """Return a receipt for each message, and a row for each lease."""
         items = _listed(what)
         receipts = [self._receipt(item) for item in items]
-        rows = _rows_by_lease(receipts)
         leased: dict[tuple[int, int], LeasedBatch] = {}
         for item, (lease, token, _) in zip(items, receipts, strict=True):
             if isinstance(item, Delivered):
                 leased[lease, token] = item.leased
-        done = await asyncio.gather(
-            *(
-                self.settle(verb, Held(*key, mask), leased.get(key), time_ms=time_ms, text=text)
-                for key, mask in rows.items()
-            )
-        )
-        found = dict(zip(rows, done, strict=True))
-        return [bool(found[lease, token] >> position & 1) for lease, token, position in receipts]
+        return receipts, [(Held(*key, mask), leased.get(key)) for key, mask in _rows_by_lease(receipts).items()]
 
     def _receipt(self, item: Delivered | str) -> Receipt:
         if isinstance(item, str):
@@ -398,9 +402,10 @@ class Queue:
         return self._outbox.caller.perform(call)
 
 
-def _put(ready: Ready, leased: LeasedBatch | None) -> None:
-    if leased is not None:
-        ready.extend((leased, row) for row in range(len(leased)))
+def _done(receipts: Sequence[Receipt], rows: Sequence[Row], done: Sequence[int]) -> list[bool]:
+    """Say for each receipt whether it was done, as ``done`` says in bits for each lease."""
+    found = {(held.lease, held.token): bits for (held, _), bits in zip(rows, done, strict=True)}
+    return [bool(found[lease, token] >> position & 1) for lease, token, position in receipts]
 
 
 def _listed(what: What) -> list[Delivered | str]:

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -22,6 +23,7 @@ from penstock.wire.frames import (
     LeasedFrame,
     Sender,
     SettleFrame,
+    decode_both,
     decode_leased,
     decode_sent,
     decode_settled,
@@ -99,6 +101,15 @@ def lease(path: str, *, limit: int, wait_s: float, visibility_timeout: float | N
     return Call("POST", path, _read_leased, True, _WANTS_FRAME, b"", wait_s)
 
 
+def ack_and_lease(
+    path: str, held: list[Held], *, limit: int, wait_s: float, visibility_timeout: float | None
+) -> Call[tuple[list[int], LeasedFrame | None]]:
+    """Ack, and lease what there is then. As with `settle`, the caller has to know whether it repeats one."""
+    call = lease(path, limit=limit, wait_s=wait_s, visibility_timeout=visibility_timeout)
+    return Call("POST", call.path, _read_both, False, _FRAMES, encode_settle(SettleFrame(held)), wait_s)
+
+
+@lru_cache(maxsize=1_024)
 def settle_path(queue: str, verb: str) -> str:
     return path_of(_SETTLE[verb], queue=queue)
 
@@ -169,6 +180,13 @@ def _read_leased(answer: Answer) -> LeasedFrame | None:
     except BadFrame as error:
         raise not_ours(error) from error
     return frame if len(frame.deliveries) else None
+
+
+def _read_both(answer: Answer) -> tuple[list[int], LeasedFrame | None]:
+    try:
+        return decode_both(answer.body)
+    except BadFrame as error:
+        raise not_ours(error) from error
 
 
 def _read_settled(answer: Answer) -> list[int]:

@@ -3,11 +3,13 @@
 No method is written twice. `_mirrors` gives each class here the methods of its asynchronous class; `sync.pyi` tells
 editors and type checkers about them, and is made from the asynchronous classes (`python -m tests.docs.reference`).
 
-A `Runner` runs a coroutine to its end. `LoopThread` is a thread with an event loop, so what threads send at the same
-time travels together. A runner that drives coroutines in the calling thread can take its place once there is a
-transport that blocks: `Caller` needs no event loop of its own.
+Calls to a server run in the thread that makes them, over blocking sockets: their coroutines never wait for an event
+loop, so `drive` takes them to their end in one step. Threads may share a client; each call is a request of its own.
 
-In a forked process the first call makes a new client, with a thread, connections and a sender of its own.
+What needs an event loop runs in a `LoopThread`: topics, and queues in this very process (`penstock.connect("file:…")`).
+It is started by the first call that needs it.
+
+In a forked process the first call makes a new client, with connections and senders of its own.
 """
 
 import asyncio
@@ -17,8 +19,9 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from penstock.client.blocking_http import drive
 from penstock.client.client import Client
 from penstock.client.errors import ClientClosed
 from penstock.client.message import Batch, Delivered, DeliveredBatch, LeasedBatch, Message
@@ -32,14 +35,7 @@ Class = TypeVar("Class", bound=type)
 _left_behind: list[asyncio.AbstractEventLoop] = []
 
 
-class Runner(Protocol):
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return what it returns. An interrupt cancels it."""
-        ...
-
-    def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine, and end."""
-        ...
+Run = Callable[[Coroutine[Any, Any, T]], T]
 
 
 class LoopThread:
@@ -119,12 +115,15 @@ def _method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         # Of the object, not of its class: `tracing.py` has queues of its own.
         asynchronous = self._asynchronous()
-        found = self._runner.run(getattr(asynchronous, name)(*arguments, **keywords))
+        found = self._run(getattr(asynchronous, name)(*arguments, **keywords))
         kind = type(found)
         if kind is Message:
             return SyncMessage(found.leased, found.row, self)
         if kind is Batch:
             return SyncBatch(found.leased, self)
+        if kind is tuple:
+            # The acks and the batch of `ack_and_receive`.
+            return found[0], SyncBatch(found[1].leased, self)
         return self if found is asynchronous else found
 
     return method
@@ -134,7 +133,7 @@ def _iterator(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def iterate(self: Any, *arguments: Any, **keywords: Any) -> Iterator[Any]:
         items = getattr(self._asynchronous(), name)(*arguments, **keywords)
-        run = self._runner.run
+        run = self._run
         try:
             while (found := run(_next(items))) is not None:
                 yield SyncMessage(found.leased, found.row, self) if type(found) is Message else found
@@ -161,8 +160,8 @@ class SyncMessage(Delivered):
         self._queue = queue
 
     @property
-    def _runner(self) -> Runner:
-        return self._queue._runner
+    def _run(self) -> Run[Any]:
+        return self._queue._run
 
     def _asynchronous(self) -> Message:
         return Message(self.leased, self.row, self._queue._asynchronous())
@@ -179,8 +178,8 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
         self._queue = queue
 
     @property
-    def _runner(self) -> Runner:
-        return self._queue._runner
+    def _run(self) -> Run[Any]:
+        return self._queue._run
 
     def _asynchronous(self) -> Batch:
         return Batch(self.leased, self._queue._asynchronous())
@@ -193,24 +192,27 @@ class SyncBatch(DeliveredBatch[SyncMessage]):
 class SyncQueue:
     """A handle of a queue. To make one sends no request."""
 
-    __slots__ = ("name", "_client", "_runner", "_made", "_made_by")
+    __slots__ = ("name", "_client", "_run", "_made", "_made_by")
 
     def __init__(self, name: str, client: "SyncClient") -> None:
         self.name = name
         self._client = client
-        self._made_by = client._current()
-        self._made = self._made_by.queue(name)
-        self._runner = client._runner
+        self._make(client._current())
 
     def __repr__(self) -> str:
         return f"<SyncQueue {self.name!r}>"
 
     def _asynchronous(self) -> Queue:
-        # After a fork the client has another asynchronous one.
         current = self._client._current()
         if current is not self._made_by:
-            self._made_by, self._made, self._runner = current, current.queue(self.name), self._client._runner
+            # After a fork.
+            self._make(current)
         return self._made
+
+    def _make(self, sides: "_Sides") -> None:
+        self._made, self._run = sides.client.queue(self.name), sides.run
+        # Last: other threads go by it.
+        self._made_by = sides
 
 
 @_mirrors(Topic, "consume")
@@ -228,11 +230,35 @@ class SyncTopic:
         return f"<SyncTopic {self.name!r}>"
 
     @property
-    def _runner(self) -> Runner:
-        return self._client._runner
+    def _run(self) -> Run[Any]:
+        return self._client._current().loop.run
 
     def _asynchronous(self) -> Topic:
-        return self._client._current().topic(self.name, kafka=self._kafka)
+        return self._client._current().looping.topic(self.name, kafka=self._kafka)
+
+
+class _Sides:
+    """The clients of one process: one for what needs an event loop, and one for all else, which may be the same."""
+
+    __slots__ = ("looping", "loop", "client", "run")
+
+    def __init__(self, looping: Client) -> None:
+        self.looping = looping
+        self.loop = LoopThread()
+        blocking = looping.blocking()
+        self.client = blocking or looping
+        self.run: Run[Any] = self.loop.run if blocking is None else drive
+
+    def close(self) -> None:
+        try:
+            if self.client is not self.looping:
+                drive(self.client.close())
+        finally:
+            self.loop.close(self.looping.close())
+
+    def leave_behind(self) -> None:
+        self.client.forget()
+        self.loop.leave_behind()
 
 
 @_mirrors(Client)
@@ -240,9 +266,8 @@ class SyncClient:
     """A client of one server. Use it in `with`, or call `close` in the end. Threads may share it."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-        self._runner = LoopThread()
-        self._pid = os.getpid()
+        # By the process. A forked one has its own.
+        self._sides = {os.getpid(): _Sides(client)}
 
     def queue(self, name: str) -> SyncQueue:
         """Return a handle of a queue, which need not exist yet."""
@@ -253,18 +278,29 @@ class SyncClient:
         return SyncTopic(name, self, kafka=kafka)
 
     def close(self) -> None:
-        """Wait for requests on their way, close the connections and end the thread."""
+        """Wait for requests on their way, and close the connections."""
         # After a fork, the parent's client stays open: it is the parent's.
-        current = self._current()
-        self._runner.close(current.close())
+        self._current().close()
 
-    def _current(self) -> Client:
-        if self._pid != os.getpid():
-            self._runner.leave_behind()
-            self._pid, self._client, self._runner = os.getpid(), self._client.copy(), LoopThread()
-        return self._client
+    def _current(self) -> _Sides:
+        found = self._sides.get(os.getpid())
+        return self._forked() if found is None else found
 
-    _asynchronous = _current
+    def _forked(self) -> _Sides:
+        # Several threads may be here at once: the first one's stays.
+        parents = dict(self._sides)
+        found = self._sides.setdefault(os.getpid(), _Sides(next(iter(parents.values())).looping.copy()))
+        for pid, sides in parents.items():
+            if pid != os.getpid() and self._sides.pop(pid, None) is not None:
+                sides.leave_behind()
+        return found
+
+    def _asynchronous(self) -> Client:
+        return self._current().client
+
+    @property
+    def _run(self) -> Run[Any]:
+        return self._current().run
 
     def __enter__(self) -> Self:
         return self

@@ -102,12 +102,21 @@ class SyncQueue:
     def lease(self, *, limit: int, wait_s: float, visibility_timeout: float | None) -> LeasedBatch | None:
         """Receive messages as columns; `receive` and the worker are made of it."""
 
+    def ack_and_receive(
+        self, what: What, *, limit: int, wait_s: float = 0, visibility_timeout: float | None = None
+    ) -> tuple[list[bool], SyncBatch]:
+        """Ack messages, or receipts, and receive a batch, in one request: one round trip, one write to the disk.
+
+        Returns for each ack whether it was done, False if its lease had ended, and the batch. The acks are durable
+        before the request waits for messages, for up to ``wait_s``."""
+
     def consume(
         self, *, prefetch: int = 16, wait_s: float = 20, visibility_timeout: float | None = None
     ) -> Iterator[SyncMessage]:
         """Receive messages without end, with up to ``prefetch`` in hand. Unused ones are returned in the end.
 
-        The next messages are fetched while the caller works on this one; with ``prefetch`` 0 only when the next one is
+        An ack of a message brings the next ones along, in one request. Otherwise they are fetched while the caller
+        works on this one, and by the synchronous API when it is done; with ``prefetch`` 0 only when the next one is
         wanted. A message whose lease has ended before its turn is left out: others may have it."""
 
     def ack(self, what: What, *, connection: Connection = None) -> list[bool]:
@@ -258,7 +267,7 @@ class SyncClient:
         """Return a handle of a topic; it need not exist. ``kafka`` is its host and port, if not the server's."""
 
     def close(self) -> None:
-        """Wait for requests on their way, close the connections and end the thread."""
+        """Wait for requests on their way, and close the connections."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...

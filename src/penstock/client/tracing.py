@@ -98,13 +98,12 @@ def instrument(
 
     Returns the same client. Its synchronous API traces, too, if it is made after this.
     """
-    tracing = _SendTracing(tracer_provider, meter_provider)
-    plain = client.queue
+    tracing, plain = _SendTracing(tracer_provider, meter_provider), client.watch
 
-    def queue(name: str) -> Queue:
-        return TracedQueue(plain(name), tracing)
+    def watch(queue: Queue) -> Queue:
+        return TracedQueue(queue if plain is None else plain(queue), tracing)
 
-    client.queue = queue  # type: ignore[method-assign] # It is the one thing of a client that changes.
+    client.watch = watch
     return client
 
 

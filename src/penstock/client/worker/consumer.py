@@ -186,9 +186,11 @@ class Consumer:
         since, is_idle = self._shutdown.happened, not self._open and not self._ready
         wait_s = 0.0 if self._shutdown.is_until_idle else self._settings.wait_s
         began_s = self._leased_at_s = self._loop.time()
-        leased = await self._persist(
-            lambda: self._queue.lease(limit=wanted, wait_s=wait_s, visibility_timeout=self._lease_s)
-        )
+        leased = await self._lease_along(wanted)
+        if leased is None:
+            leased = await self._persist(
+                lambda: self._queue.lease(limit=wanted, wait_s=wait_s, visibility_timeout=self._lease_s)
+            )
         ended_s = self._loop.time()
         if leased is not None:
             self._prefetch.fetched(ended_s - began_s, is_whole=len(leased) == wanted)
@@ -197,6 +199,11 @@ class Consumer:
             if is_idle:
                 self._shutdown.found_nothing(self._settings.queue, since)
             await asyncio.sleep(IDLE_POLL_S)
+
+    async def _lease_along(self, wanted: int) -> LeasedBatch | None:
+        """Lease in the same request as acks that are about to leave. It does not wait for messages."""
+        lease = self._queue.lease_along(limit=wanted, visibility_timeout=self._lease_s)
+        return None if lease is None else await lease
 
     def _take(self, leased: LeasedBatch, now_s: float) -> None:
         self._held.take(leased, now_s + self._lease_s)
@@ -322,9 +329,10 @@ class Consumer:
             return
         self._held.settle(message)
         try:
-            future = self._queue.settle(
+            settled = self._queue.settle(
                 result.verb, message.held(), message.leased, time_ms=result.time_ms, text=result.text
             )
+            future = asyncio.ensure_future(settled)  # noqa: TID251 - awaited in the end, as all that is open.
         except PenstockError as error:
             # The client was closed under it.
             self._failed(message, result, error)
