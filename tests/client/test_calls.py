@@ -17,8 +17,8 @@ import penstock
 SOURCE = str(Path(penstock.__file__).parent)
 MESSAGES = 10
 # Calls and modules, at most.
-BOUNDS = {"send": (218, 42), "receive": (187, 45), "ack": (190, 38)}
-SYNCHRONOUS_BOUNDS = {"send": (225, 43), "receive": (195, 46), "ack": (199, 39)}
+BOUNDS = {"send": (217, 43), "receive": (190, 46), "ack": (191, 40)}
+SYNCHRONOUS_BOUNDS = {"send": (223, 44), "receive": (196, 47), "ack": (199, 41)}
 
 Counts = dict[str, tuple[int, int]]
 

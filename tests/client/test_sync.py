@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import signal
+import socket
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +12,13 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.client import ClientClosed, Draft, QueueFull, QueueNotFound, StaleReceipt
+from penstock.client import ClientClosed, Draft, PenstockError, QueueFull, QueueNotFound, StaleReceipt
+from penstock.client.blocking_http import BlockingTransport, drive
+from penstock.client.caller import Answer, NotSent
+from penstock.client.http import Address
+from tests.certificates import make_certificate
 from tests.client.serving import Server
+from tests.waiting import wait_until
 
 
 def test_the_synchronous_face_does_what_the_other_does(url: str, name: str) -> None:
@@ -133,6 +141,111 @@ def test_a_forked_process_sends_under_a_name_of_its_own(server: Server, name: st
         assert child.exitcode == 0
         # With one sender for both, the server would have taken one's sends for repeats of the other's.
         assert len(queue.receive(limit=100)) == 21
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_ends_no_connection_of_its_parent(server: Server, name: str) -> None:
+    with penstock.connect(server.url) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+        queue.send(b"parent")
+        (before,) = _sockets(client)
+        child = multiprocessing.get_context("fork").Process(target=_send_in_child, args=(client, name))
+        child.start()
+        child.join(120)
+        assert child.exitcode == 0
+        queue.send(b"parent")
+        assert _sockets(client) == [before]
+        assert len(queue.receive(limit=100)) == 12
+
+
+def _sockets(client: penstock.SyncClient) -> list[object]:
+    transport = client._current().client._caller._transport  # type: ignore[attr-defined] # `sync.pyi` tells of none.
+    assert isinstance(transport, BlockingTransport)
+    return list(transport._open)
+
+
+def test_an_interrupted_call_leaves_the_client_as_good_as_before(server: Server, name: str) -> None:
+    with penstock.connect(server.url) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                queue.receive(wait_s=20)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        # Its connection went with it, so no late answer is taken for the next one.
+        queue.send(b"x")
+        assert queue.receive(wait_s=60) is not None
+
+
+def test_a_client_that_is_closed_ends_the_long_polls_of_other_threads(server: Server, name: str) -> None:
+    client = penstock.connect(server.url).sync()
+    client.create_queue(name)
+    with ThreadPoolExecutor(2) as threads:
+        polls = [threads.submit(client.queue(name).receive, wait_s=20) for _ in range(2)]
+        wait_until(lambda: len(_sockets(client)) >= 2 and not client._current().client._caller._transport._idle)  # type: ignore[attr-defined]
+        client.close()
+        for poll in polls:
+            with pytest.raises(PenstockError):
+                poll.result()
+
+
+def test_a_server_that_comes_back_is_found_again(tmp_path: Path, name: str) -> None:
+    with Server(tmp_path / "data") as own, penstock.connect(own.url) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+        queue.send(b"before")
+        own.kill()
+        own.start()
+        # The connection of the pool is a dead one.
+        queue.send(b"after")
+        assert list(queue.receive(limit=2).bodies) == [b"before", b"after"]
+
+
+def test_tls_is_spoken_without_an_event_loop(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.cert, made.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        large = bytes(range(256)) * 20_000
+
+        def serve() -> None:
+            for _ in range(2):
+                try:
+                    with (
+                        context.wrap_socket(listening.accept()[0], server_side=True) as peer,
+                        peer.makefile("rwb") as file,
+                    ):
+                        for _ in range(2):
+                            head = b"".join(iter(file.readline, b"\r\n"))
+                            body = file.read(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+                            file.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                            file.flush()
+                except ssl.SSLError:
+                    # The client that does not trust it.
+                    pass
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        address = Address("localhost", listening.getsockname()[1], True)
+        with pytest.raises(NotSent, match=r"(?i)certificate"):
+            _post(BlockingTransport(address), b"x")
+        transport = BlockingTransport(address, tls=ssl.create_default_context(cafile=str(made.cert)))
+        assert _post(transport, b"small").body == b"small"
+        assert _post(transport, large).body == large
+        drive(transport.close())
+        serving.join(60)
+
+
+def _post(transport: BlockingTransport, body: bytes) -> Answer:
+    return drive(transport.request("POST", "/", headers=(), body=body, timeout_s=60, is_repeatable=False))
 
 
 def test_connect_reads_the_environment_where_nothing_is_said(

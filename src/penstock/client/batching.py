@@ -35,7 +35,7 @@ from penstock.client.delivery import Delivery, texts_of
 from penstock.client.drafts import NORMAL, Drafts, Extras
 from penstock.client.errors import ClientClosed, PenstockError
 from penstock.client.message import LeasedBatch, Wanted
-from penstock.client.settling import Terms
+from penstock.client.settling import ACK, Terms
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.frames import Held, Ids
 
@@ -48,7 +48,6 @@ MESSAGE_BYTES = 500
 SETTLE_LANES_KEPT = 16
 _FULL_FOR_S = 10.0
 _BODY = itemgetter(0)
-ACK: Terms = ("ack", None, "")
 
 # A body, its other fields, the caller's future, and its deadline by the clock of the loop.
 Send = tuple[bytes, Extras | None, "asyncio.Future[str]", float]
@@ -171,7 +170,7 @@ class Lane(Generic[Row]):
     def _start(self) -> None:
         self._is_due = False
         while self._rows and (not self._tasks or (len(self._tasks) < self._in_flight_max and self._weight >= EAGER)):
-            count, weight = self._cut(self._rows)
+            count, weight = (1, self._weight) if len(self._rows) == 1 else self._cut(self._rows)
             rows = self._rows[:count]
             del self._rows[:count]
             self._weight -= weight
@@ -277,20 +276,18 @@ class BatchedSends:
 class SettlementBatcher:
     """Batches the settlements of one queue."""
 
-    __slots__ = ("_caller", "_queue", "_lanes", "_loop", "_riders")
+    __slots__ = ("_caller", "_queue", "_lanes", "_loop", "_rider")
 
     def __init__(self, caller: Caller, queue: str) -> None:
         self._caller = caller
         self._queue = queue
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Terms, Lane[Settlement]] = {}
-        self._riders: deque[Rider] = deque()
+        # What goes along with the next acks.
+        self._rider: Rider | None = None
 
-    def add(
-        self, verb: str, held: Held, leased: LeasedBatch | None, time_ms: int | None, text: str
-    ) -> "asyncio.Future[int]":
+    def add(self, terms: Terms, held: Held, leased: LeasedBatch | None) -> "asyncio.Future[int]":
         """Settle some messages of a lease; the future gets the bits of those that were done."""
-        terms = verb, time_ms, text
         lane = self._lanes.get(terms)
         if lane is None:
             if len(self._lanes) >= SETTLE_LANES_KEPT:
@@ -301,12 +298,12 @@ class SettlementBatcher:
         return future
 
     def ride(self, wanted: Wanted) -> "asyncio.Future[LeasedBatch | None] | None":
-        """Lease along with acks that are about to leave; None if there are none. The lease fails if the acks do."""
+        """Lease along with acks that are about to leave; None if there are none, or none without a lease already."""
         lane = self._lanes.get(ACK)
-        if lane is None or not lane.is_leaving:
+        if lane is None or not lane.is_leaving or (self._rider is not None and not self._rider[1].done()):
             return None
         future: asyncio.Future[LeasedBatch | None] = self._loop.create_future()
-        self._riders.append((wanted, future))
+        self._rider = wanted, future
         return future
 
     async def drain(self) -> None:
@@ -316,12 +313,15 @@ class SettlementBatcher:
     async def abandon(self) -> None:
         for lane in list(self._lanes.values()):
             await lane.abandon()
-        for _, rider in self._riders:
-            rider.cancel()
+        if self._rider is not None:
+            self._rider[1].cancel()
 
     async def _carry(self, terms: Terms, rows: list[Settlement]) -> None:
-        wanted, rider = self._next_rider() if terms == ACK else (None, None)
-        leased = None
+        wanted = rider = leased = None
+        if terms == ACK and self._rider is not None:
+            if not self._rider[1].done():
+                wanted, rider = self._rider
+            self._rider = None
         try:
             asked = [(held, batch) for held, batch, _ in rows]
             found, leased = await settling.settle_and_lease(self._caller, self._queue, terms, asked, wanted)
@@ -330,17 +330,10 @@ class SettlementBatcher:
                 rider.set_result(leased)
             elif leased is not None:
                 # Not wanted any more.
-                self.add("return", leased.held_all(), leased, None, "")
+                self.add(("return", None, ""), leased.held_all(), leased)
         for (_, _, future), bits in zip(rows, found, strict=True):
             if not future.done():
                 future.set_result(bits)
-
-    def _next_rider(self) -> tuple[Wanted, "asyncio.Future[LeasedBatch | None]"] | tuple[None, None]:
-        while self._riders:
-            wanted, future = self._riders.popleft()
-            if not future.done():
-                return wanted, future
-        return None, None
 
 
 def _cut_sends(rows: list[Send]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from penstock.client.delivery import Delivery, ListedSends, SentIds
 from penstock.client.drafts import Drafts, Extras
 from penstock.client.errors import ClientClosed
 from penstock.client.message import Fetch, LeasedBatch, Wanted
-from penstock.client.settling import Row, Terms, cut, settle_and_lease
+from penstock.client.settling import ACK, Row, Terms, cut, settle_and_lease
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 
 PENDING_BYTES_MAX = 64 * 1024 * 1024
@@ -31,7 +31,7 @@ class Outbox(Protocol):
     # Whether a lease can be on its way while the caller does something else.
     fetches_ahead: bool
 
-    async def send(self, queue: str, body: bytes, extras: Extras | None, timeout_s: float | None) -> str: ...
+    def send(self, queue: str, body: bytes, extras: Extras | None, timeout_s: float | None) -> Awaitable[str]: ...
 
     async def send_many(self, queue: str, drafts: Drafts, timeout_s: float | None) -> SentIds:
         """Send drafts in as many requests as they need."""
@@ -55,7 +55,7 @@ class Outbox(Protocol):
         ...
 
     def ride(self, queue: str, wanted: Wanted) -> Awaitable[LeasedBatch | None] | None:
-        """Lease along with acks that are about to leave; None if there are none. The lease fails if the acks do."""
+        """Lease along with acks that are about to leave; None if there are none. It finds nothing if the acks fail."""
         ...
 
     def begin(self, lease: Coroutine[Any, Any, LeasedBatch | None]) -> Fetch: ...
@@ -84,13 +84,19 @@ class BatchingOutbox:
         self._settlement_batchers: dict[str, SettlementBatcher] = {}
         self._is_closed = False
 
-    async def send(self, queue: str, body: bytes, extras: Extras | None, timeout_s: float | None) -> str:
+    def send(self, queue: str, body: bytes, extras: Extras | None, timeout_s: float | None) -> Awaitable[str]:
         sends = self._send_batchers.get(queue)
         if sends is None:
             sends = self._send_batchers[queue] = SendBatcher(self._delivery(queue), self._memory)
-        if not self._memory.take(len(body) + MESSAGE_BYTES):
-            await self._memory.wait(len(body) + MESSAGE_BYTES)
-        return await sends.add(body, extras, self.caller.timeout_s if timeout_s is None else timeout_s)
+        if timeout_s is None:
+            timeout_s = self.caller.timeout_s
+        if self._memory.take(len(body) + MESSAGE_BYTES):
+            return sends.add(body, extras, timeout_s)
+        return self._send_later(sends, body, extras, timeout_s)
+
+    async def _send_later(self, sends: SendBatcher, body: bytes, extras: Extras | None, timeout_s: float) -> str:
+        await self._memory.wait(len(body) + MESSAGE_BYTES)
+        return await sends.add(body, extras, timeout_s)
 
     async def send_many(self, queue: str, drafts: Drafts, timeout_s: float | None) -> SentIds:
         """Several requests go at once if their order does not matter."""
@@ -106,26 +112,24 @@ class BatchingOutbox:
         return _result(batches)
 
     def settle(self, queue: str, terms: Terms, row: Row) -> "asyncio.Future[int]":
-        verb, time_ms, text = terms
         held, leased = row
-        batcher = self._settlement_batcher(queue)
-        future = batcher.add(verb, held, leased, time_ms, text)
-        if verb == "ack" and leased is not None and leased.feed is not None:
+        batcher = self._settlement_batchers.get(queue) or self._settlement_batcher(queue)
+        future = batcher.add(terms, held, leased)
+        if leased is not None and leased.feed is not None and terms == ACK:
             wanted = leased.feed.wanted()
             if wanted is not None:
                 leased.feed.fetch = batcher.ride(wanted)
         return future
 
     async def settle_all(self, queue: str, terms: Terms, rows: Sequence[Row]) -> list[int]:
-        verb, time_ms, text = terms
         batcher = self._settlement_batcher(queue)
-        return await asyncio.gather(*(batcher.add(verb, held, leased, time_ms, text) for held, leased in rows))
+        return await asyncio.gather(*(batcher.add(terms, held, leased) for held, leased in rows))
 
     async def ack_and_lease(
         self, queue: str, rows: Sequence[Row], wanted: Wanted
     ) -> tuple[list[int], LeasedBatch | None]:
         self._check_open()
-        return await settle_and_lease(self.caller, queue, ("ack", None, ""), rows, wanted)
+        return await settle_and_lease(self.caller, queue, ACK, rows, wanted)
 
     def ride(self, queue: str, wanted: Wanted) -> "asyncio.Future[LeasedBatch | None] | None":
         return self._settlement_batcher(queue).ride(wanted)
@@ -203,7 +207,7 @@ class DirectOutbox:
 
     async def settle(self, queue: str, terms: Terms, row: Row) -> int:
         leased = row[1]
-        feed = leased.feed if leased is not None and terms[0] == "ack" else None
+        feed = leased.feed if leased is not None and terms == ACK else None
         wanted = None if feed is None else feed.wanted()
         self._enter()
         try:
@@ -232,7 +236,7 @@ class DirectOutbox:
     ) -> tuple[list[int], LeasedBatch | None]:
         self._enter()
         try:
-            return await settle_and_lease(self.caller, queue, ("ack", None, ""), rows, wanted)
+            return await settle_and_lease(self.caller, queue, ACK, rows, wanted)
         finally:
             self._leave()
 

@@ -24,6 +24,7 @@ ROWS_MAX = 10_000
 Row = tuple[Held, LeasedBatch | None]
 # What the settlements of one request have in common: the verb, its time and its error.
 Terms = tuple[str, int | None, str]
+ACK: Terms = ("ack", None, "")
 
 
 async def settle_and_lease(
@@ -35,7 +36,8 @@ async def settle_and_lease(
     leases: dict[tuple[int, int], int] = {}
     for (lease, token, bits), _ in rows:
         leases[lease, token] = leases.get((lease, token), 0) | bits
-    held = [Held(lease, token, bits) for (lease, token), bits in leases.items()]
+    # A single one is as it was given.
+    held = [rows[0][0]] if len(rows) == 1 else [Held(*lease, bits) for lease, bits in leases.items()]
     asked_at_s, may_have_arrived, leased = time.monotonic(), False, None
     if wanted is None:
         call = requests.settle(requests.settle_path(queue, verb), verb, held, time_ms=time_ms, text=text)
