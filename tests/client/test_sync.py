@@ -68,7 +68,7 @@ def test_a_block_of_the_synchronous_face_releases_on_an_exception(url: str, name
         assert queue.describe().current_message_count == 0
 
 
-def test_many_threads_share_a_client_and_their_sends_travel_together(url: str, name: str) -> None:
+def test_many_threads_share_a_client(url: str, name: str) -> None:
     with penstock.connect(url) as client:
         client.create_queue(name)
         queue = client.queue(name)

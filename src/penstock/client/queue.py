@@ -74,7 +74,7 @@ class Queue:
         timeout_s: float | None = None,
         connection: Connection = None,
     ) -> str:
-        """Send one message and return its id, once it is stored. Concurrent calls share requests.
+        """Send one message and return its id, once it is stored. Calls of tasks at the same time share requests.
 
         If the queue is full it waits for up to ``timeout_s``; with 0 it raises `QueueFull` at once. With a
         ``connection`` to the database that the queues are in, it is sent in the transaction of that one.
