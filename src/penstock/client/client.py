@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
-from penstock.client.blocking_http import BlockingTransport
 from penstock.client.caller import TIMEOUT_S, Caller, Connection, Transport
 from penstock.client.outbox import PENDING_BYTES_MAX, BatchingOutbox, DirectOutbox, Outbox
 from penstock.client.queue import Queue
@@ -47,7 +46,7 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         kafka: KafkaCredentials = ANONYMOUS,
-        open_blocking: Callable[[], BlockingTransport] | None = None,
+        open_blocking: Callable[[], Transport] | None = None,
     ) -> None:
         self._open_transport = open_transport
         self._open_blocking = open_blocking
@@ -187,7 +186,7 @@ class Client:
         blocking, transport = self.copy(), self._open_blocking()
         blocking._caller = Caller(lambda: transport, timeout_s=self._timeout_s, now_s=time.monotonic, sleep=_sleep)
         blocking._outbox = DirectOutbox(blocking._caller)
-        blocking.forget = transport.forget
+        blocking.forget = getattr(transport, "forget", blocking.forget)
         return blocking
 
     def sync(self) -> "SyncClient":
