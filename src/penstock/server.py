@@ -99,6 +99,7 @@ class Application:
         self.queues = queues
         self.runtime = opened.runtime
         self.journals = opened.journals
+        self.space = opened.space
         self.vitals = opened.vitals
         self.transactions = opened.transactions
         self.key_table = opened.keys
@@ -366,8 +367,10 @@ async def _listening_for_kafka(
         return
     # The tables of Kafka's messages take memory that servers without Kafka do not need.
     from penstock.api.kafka.connection import Limits  # noqa: PLC0415
+    from penstock.api.kafka.errors import ANSWERED  # noqa: PLC0415
     from penstock.api.kafka.request import Service as KafkaService  # noqa: PLC0415
     from penstock.api.kafka.session import serving  # noqa: PLC0415
+    from penstock.api.kafka.wire.schema import Api  # noqa: PLC0415
 
     service = KafkaService(
         topics=streams.topics,
@@ -388,7 +391,9 @@ async def _listening_for_kafka(
         shared = listener.shared
         application.kafka_clients = lambda: Clients(
             connections=len(shared.connections),
-            requests=shared.requests,
+            durations=shared.durations,
+            errors=ANSWERED,
+            names={api.value: api.name.lower() for api in Api},
             refused=shared.turned_away,
             timed_out=shared.timed_out,
         )
@@ -411,11 +416,21 @@ def _connect(
 ) -> None:
     """Give requests to the application from now on."""
     requests = Requests(operation_of)
-    metrics = Prometheus(application.queues, requests, health, lambda: _connections(shared), application.vitals)
+    metrics = Prometheus(
+        application.queues,
+        requests,
+        health,
+        lambda: _connections(shared),
+        application.vitals,
+        application.runtime.timings,
+    )
     metrics.watchdog = watchdog
+    metrics.space = application.space
     streams = application.streams
     if streams is not None:
         metrics.of_streams = partial(_stream_families, application, streams)
+        if streams.topics.streams.timings is not application.runtime.timings:
+            metrics.of_partitions = streams.topics.streams.timings
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.metrics_without_key)]
     front: ASGIApplication = application.rest(routes)
     if settings.sqs:

@@ -26,7 +26,7 @@ from penstock.log.inventory import LogMissing, check_listed, enlist, listed
 from penstock.log.writer_queue import off_loop
 from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
-from penstock.runtime.interface import Clock, Runtime
+from penstock.runtime.interface import Clock, Runtime, Space
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import SystemClock, SystemDice, ThreadWorkers, halt, system_runtime
@@ -77,6 +77,8 @@ class OpenStore:
     placement: Placement
     runtime: Runtime
     journals: Callable[[], Sequence[Journal]] = tuple
+    # The room on the file system of the folder, if it is in one.
+    space: Callable[[], Space] | None = None
     # Of a store in a database, or in several.
     vitals: Callable[[], "Sequence[DatabaseHealth]"] | None = None
     transactions: "Transactions | RoutedTransactions | None" = None
@@ -122,7 +124,13 @@ async def open_store(settings: ServerSettings, *, is_watched: bool) -> AsyncIter
         opening = EmbeddedStore.open(runtime, folder.name, journal, shards=settings.shards, keep=keep)
         async with await opening as store, _watching(store):
             await _begin_audit_log(runtime, folder.name, audit_log)
-            yield OpenStore(placement=store, runtime=runtime, journals=partial(_journals, store), audit_log=audit_log)
+            yield OpenStore(
+                placement=store,
+                runtime=runtime,
+                journals=partial(_journals, store),
+                space=partial(runtime.disk.space, folder.name),
+                audit_log=audit_log,
+            )
 
 
 async def _begin_audit_log(runtime: Runtime, folder: str, audit_log: FolderAuditLog) -> None:
@@ -205,6 +213,7 @@ async def _open_database(
             dice=runtime.dice,
             may_migrate=settings.postgres_auto_migrate,
             log_event=runtime.log_event,
+            timings=runtime.timings,
         ) as store,
         watching(Watch(database.url, database.schema)) if is_watched else nullcontext() as look,
         transactions(store, database, asyncio.to_thread) as within,
@@ -242,6 +251,7 @@ async def _open_databases(
                 dice=runtime.dice,
                 may_migrate=settings.postgres_auto_migrate,
                 log_event=runtime.log_event,
+                timings=runtime.timings,
             )
         )
         routes = Routes([route.pattern for route in settings.routes], places)
@@ -354,6 +364,7 @@ def _journal(place: int, shard: Shard, is_clock_doubted: bool) -> Journal:
         is_full=is_full,
         is_history_behind=shard.history is not None and shard.history.is_behind,
         is_clock_doubted=is_clock_doubted,
+        history_lag=log.durable_offset - shard.told_offset(),
     )
 
 

@@ -313,6 +313,83 @@ QUEUE_RELEASED = Metric(
     ("queue",),
     "Messages released by their consumers since the server started.",
 )
+QUEUE_LAPSED = Metric(
+    "penstock_queue_lapsed_total", "counter", ("queue",), "Messages whose lease ended before they were settled."
+)
+QUEUE_BURIED = Metric("penstock_queue_buried_total", "counter", ("queue",), "Messages moved to the dead letters.")
+QUEUE_REDRIVEN = Metric(
+    "penstock_queue_redriven_total",
+    "counter",
+    ("queue",),
+    "Messages that left this queue of dead letters by a redrive or a requeue.",
+)
+QUEUE_REQUEUED = Metric(
+    "penstock_queue_requeued_total", "counter", ("queue",), "Of the redriven messages, those that were requeued by id."
+)
+QUEUE_EXPIRED = Metric(
+    "penstock_queue_expired_total",
+    "counter",
+    ("queue",),
+    "Messages removed because they were older than `retention_s`.",
+)
+QUEUE_PURGED = Metric("penstock_queue_purged_total", "counter", ("queue",), "Messages removed by a purge.")
+QUEUE_ESCALATED = Metric(
+    "penstock_queue_escalated_total", "counter", ("queue",), "Messages moved to another tier by an operator."
+)
+QUEUE_PROMOTED = Metric(
+    "penstock_queue_promoted_total",
+    "counter",
+    ("queue",),
+    "Messages moved to a more urgent tier because they had waited for long: one for each tier.",
+)
+QUEUE_SENT_BYTES = Metric(
+    "penstock_queue_sent_bytes_total", "counter", ("queue",), "Bytes of the bodies that were sent."
+)
+QUEUE_RECEIVED_BYTES = Metric(
+    "penstock_queue_received_bytes_total", "counter", ("queue",), "Bytes of the bodies that were delivered."
+)
+QUEUE_WAITED = Metric(
+    "penstock_queue_waited_seconds_total",
+    "counter",
+    ("queue",),
+    "How long messages had waited when they were first delivered, all together. Divide it by "
+    "`penstock_queue_first_received_total` for the mean.",
+)
+QUEUE_FIRST_RECEIVED = Metric(
+    "penstock_queue_first_received_total", "counter", ("queue",), "Messages that were delivered for the first time."
+)
+QUEUE_OPERATIONS = Metric(
+    "penstock_queue_operations_total",
+    "counter",
+    ("queue", "operation", "outcome"),
+    "What was asked of a queue, by operation and outcome: `success`, `stale_receipt`, `queue_full` or another code of "
+    "a problem. Messages of a batch count one by one. Of a queue that does not exist the label `queue` is empty.",
+)
+QUEUE_UNSETTLED_AGE = Metric(
+    "penstock_queue_oldest_unsettled_age_seconds",
+    "gauge",
+    ("queue",),
+    "Age of the oldest message that is ready or in flight, since it was sent; of those in flight, the one that has "
+    "been leased for longest. Absent if there is none.",
+)
+QUEUE_PRESSURE = Metric(
+    "penstock_queue_pressure_ratio",
+    "gauge",
+    ("queue",),
+    "The share of `queue_size` that is taken; sends are refused at 1. Absent without `queue_size`.",
+)
+QUEUE_WAIT = Metric(
+    "penstock_queue_wait_seconds",
+    "histogram",
+    ("tier",),
+    "How long messages of a tier had waited when they were first delivered, of all queues.",
+)
+HANDLING = Metric(
+    "penstock_handling_seconds",
+    "histogram",
+    (),
+    "From the lease of a message to its ack, of all queues. On PostgreSQL, of leases that this server made.",
+)
 QUEUES = Metric(
     "penstock_queues",
     "gauge",
@@ -336,6 +413,24 @@ REQUEST_SECONDS = Metric(
     "histogram",
     ("operation",),
     "From the head of a request to the end of its answer. Long polls include their wait.",
+)
+POLL_WAIT = Metric(
+    "penstock_long_poll_wait_seconds",
+    "histogram",
+    (),
+    "How long requests waited for messages that were not there yet. It is part of the duration of a request.",
+)
+POLL_WORK = Metric(
+    "penstock_receive_seconds",
+    "histogram",
+    (),
+    "From a request for messages to its delivery, without the time that it waited for messages to come.",
+)
+FAILED_LOGINS = Metric(
+    "penstock_failed_logins_total",
+    "counter",
+    ("via",),
+    "Requests and connections with a key, or a password, that does not exist: by `rest`, `sqs`, `kafka` or `metrics`.",
 )
 LONG_POLLS = Metric(
     "penstock_long_polls_waiting",
@@ -403,6 +498,27 @@ JOURNAL_LAG = Metric(
     "gauge",
     ("journal",),
     "Records appended but not yet on disk.",
+)
+FSYNC = Metric(
+    "penstock_fsync_seconds",
+    "histogram",
+    ("log",),
+    "How long the disk took for each fsync: of the journals of `queues` and of the partitions of `topics`.",
+)
+COMMIT = Metric(
+    "penstock_commit_seconds",
+    "histogram",
+    ("log",),
+    "From the oldest event of a commit to the moment at which all of it is durable: how long a send waits for the "
+    "disk.",
+)
+DISK_FREE = Metric("penstock_disk_free_bytes", "gauge", (), "Free space of the file system that holds the data.")
+DISK_SIZE = Metric("penstock_disk_size_bytes", "gauge", (), "Size of the file system that holds the data.")
+HISTORY_LAG = Metric(
+    "penstock_history_lag_records",
+    "gauge",
+    ("journal",),
+    "Records of a journal whose settled messages are not in the history yet.",
 )
 MAY_LOSE = Metric(
     "penstock_fsync_may_lose",
@@ -487,6 +603,18 @@ PARTITION_CURRENT = Metric(
 PARTITION_OLDEST = Metric(
     "kafka_topic_partition_oldest_offset", "gauge", ("topic", "partition"), "The first offset that is kept."
 )
+TOPIC_RECORDS_IN = Metric(
+    "penstock_topic_records_in_total", "counter", ("topic",), "Records written to a topic since the server started."
+)
+TOPIC_RECORDS_OUT = Metric(
+    "penstock_topic_records_out_total", "counter", ("topic",), "Records of a topic that were read, in whole batches."
+)
+TOPIC_BYTES_IN = Metric(
+    "penstock_topic_bytes_in_total", "counter", ("topic",), "Bytes of the batches written to a topic."
+)
+TOPIC_BYTES_OUT = Metric(
+    "penstock_topic_bytes_out_total", "counter", ("topic",), "Bytes of the batches that were read."
+)
 GROUP_MEMBERS = Metric("kafka_consumergroup_members", "gauge", ("consumergroup",), "Members of a consumer group.")
 GROUP_CURRENT = Metric(
     "kafka_consumergroup_current_offset",
@@ -502,6 +630,18 @@ GROUP_LAG = Metric(
 )
 KAFKA_CONNECTIONS = Metric("penstock_kafka_connections", "gauge", (), "Connections of Kafka clients that are open.")
 KAFKA_REQUESTS = Metric("penstock_kafka_requests_total", "counter", (), "Requests of Kafka clients that were answered.")
+KAFKA_SECONDS = Metric(
+    "penstock_kafka_request_duration_seconds",
+    "histogram",
+    ("api",),
+    "From a request of a Kafka client to its answer. Fetches include their wait.",
+)
+KAFKA_ERRORS = Metric(
+    "penstock_kafka_errors_total",
+    "counter",
+    ("error",),
+    "Errors in answers to Kafka clients, by Kafka's name; each topic, partition and group of a request counts.",
+)
 KAFKA_REFUSED = Metric(
     "penstock_kafka_connections_refused_total",
     "counter",
@@ -514,8 +654,12 @@ KAFKA_TIMED_OUT = Metric(
     (),
     "Connections of Kafka clients ended because they did not ask, say who they are, or read an answer, in time.",
 )
-KAFKA_METRICS = (KAFKA_CONNECTIONS, KAFKA_REQUESTS, KAFKA_REFUSED, KAFKA_TIMED_OUT)
+KAFKA_METRICS = (KAFKA_CONNECTIONS, KAFKA_REQUESTS, KAFKA_SECONDS, KAFKA_ERRORS, KAFKA_REFUSED, KAFKA_TIMED_OUT)
 STREAM_METRICS = (
+    TOPIC_RECORDS_IN,
+    TOPIC_RECORDS_OUT,
+    TOPIC_BYTES_IN,
+    TOPIC_BYTES_OUT,
     TOPIC_PARTITIONS,
     PARTITION_CURRENT,
     PARTITION_OLDEST,

@@ -72,6 +72,8 @@ class Activity:
         self._log_event = log_event
         # Failed logins that are not written yet: how they were tried, who they said they were, and from where.
         self._logins: Counter[tuple[str, str, str]] = Counter()
+        # How many there were since the start, by how they were tried.
+        self.failed_logins: Counter[str] = Counter()
         self._hour = 0
         self._written = 0
 
@@ -101,6 +103,7 @@ class Activity:
 
     def failed_login(self, *, via: str, said: str, source: str) -> None:
         """Count a login that failed; it is written down within a second, or with others."""
+        self.failed_logins[via] += 1
         which = (via, _text(said)[:64], source[:64])
         if which not in self._logins and len(self._logins) >= FAILED_LOGINS_HELD_MAX:
             which = _OTHERS

@@ -19,8 +19,10 @@ Laws of this file
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
+from penstock.runtime.interface import Histogram
 from penstock.store.errors import QueueNotFound
 from penstock.store.interface import Delivery
 from penstock.store.placement import Placement
@@ -64,8 +66,11 @@ class QueueWaiters:
 
 
 class LongPolls:
-    def __init__(self, placement: Placement, *, most: int) -> None:
+    def __init__(self, placement: Placement, *, most: int, seconds: Callable[[], float] = float) -> None:
         self._placement = placement
+        self._seconds = seconds
+        # How long requests waited for messages to come; and how long those that got some took, apart from that.
+        self.waits, self.works = Histogram(), Histogram()
         self._only = placement.only
         self._most = most
         self._waiting: dict[str, QueueWaiters] = {}
@@ -92,11 +97,15 @@ class LongPolls:
         self, queue: str, *, want: int, lease_ms: int | None, wait_ms: int, presence: "ClientPresence | None"
     ) -> Delivery | None:
         """Lease, and if there is nothing wait for it; ``presence`` tells whether the client is still there."""
+        began_s, waited_s = self._seconds(), 0.0
         if wait_ms <= 0 or self.is_stopping:
             delivery = await (self._only or self._placement.of(queue)).lease(queue, want=want, lease_ms=lease_ms)
         else:
-            delivery = await self._wait(queue, want, lease_ms, wait_ms, presence)
+            delivery, waited_s = await self._wait(queue, want, lease_ms, wait_ms, presence)
+            if waited_s:
+                self.waits.add(waited_s)
         if delivery is not None:
+            self.works.add(self._seconds() - began_s - waited_s)
             self.was_leased(queue, delivery.until_ms)
         return delivery
 
@@ -111,12 +120,13 @@ class LongPolls:
 
     async def _wait(
         self, queue: str, want: int, lease_ms: int | None, wait_ms: int, presence: "ClientPresence | None"
-    ) -> Delivery | None:
+    ) -> tuple[Delivery | None, float]:
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         line = self._enter(queue)
         delivery: Delivery | None = None
         gone: asyncio.Future[None] | None = None
         was_woken = False
+        waited_s = 0.0
         try:
             while not _is_done(gone):
                 wakes = line.wakes
@@ -128,12 +138,14 @@ class LongPolls:
                 if gone is None and presence is not None:
                     gone = presence.watch()
                 if line.wakes == wakes:
+                    began_s = self._seconds()
                     was_woken = await _wait_in_line(line, ends_at, gone, is_first=was_woken)
+                    waited_s += self._seconds() - began_s
                     if not was_woken:
                         # Nothing has come, so there is nothing to ask for.
                         break
             await self._wake_next(queue, line, delivery, was_woken=was_woken)
-            return delivery
+            return delivery, waited_s
         except BaseException:
             # A queue or a client that is gone, say: the next request has to learn it, too.
             _wake_one(line)

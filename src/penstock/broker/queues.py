@@ -7,7 +7,6 @@ verb of a batch is one call of the store. What the store raises passes through.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Holds, NotAllowed, Role, Share, TooManyQueuesMade
 from penstock.broker.activity import Activity
@@ -15,10 +14,12 @@ from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_le
 from penstock.broker.long_polls import ClientPresence, LongPolls, TooManyWaiting
 from penstock.broker.redrives import Redrives
 from penstock.broker.send_batching import SendBatching
+from penstock.broker.traffic import Traffic
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.names import ID_PREFIX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts, Receipt, Sender
+from penstock.frame import size_of
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.errors import QueueNotFound, StoreUnreachable
@@ -28,16 +29,6 @@ from penstock.telemetry import DEAD_LETTERS_FULL
 
 LONG_POLLS_MAX = 16_000
 TIDY_MS = 1_000
-
-
-@dataclass(slots=True)
-class Totals:
-    """What went through one queue since the broker started, in messages."""
-
-    sent: int = 0
-    received: int = 0
-    acked: int = 0
-    released: int = 0
 
 
 class Stopping(Exception):
@@ -63,7 +54,7 @@ class Queues:
     ) -> None:
         self.placement = placement
         self._only = placement.only
-        self.waiting = LongPolls(placement, most=long_polls_max)
+        self.waiting = LongPolls(placement, most=long_polls_max, seconds=runtime.seconds)
         # What one key may have of what all share.
         self.share = Share()
         self.polls = Holds(long_polls_max, self.share, TooManyWaiting)
@@ -72,7 +63,7 @@ class Queues:
         self.batching = SendBatching(placement)
         # The audit log; in memory, unless the server sets another one.
         self.activity = Activity.in_memory(placement.now_ms)
-        self.totals: dict[str, Totals] = {}
+        self.traffic = Traffic(placement.now_ms)
         # The names of topics, where there are any: they count like queues for what a key may have.
         self.topic_names: Callable[[], Iterable[str]] = tuple
         self._runtime = runtime
@@ -151,9 +142,9 @@ class Queues:
             if with_dead_letters:
                 check_takes_dead_letters(caller, description)
             remains = await self.placement.of(queue).delete(queue, with_dead_letters=with_dead_letters)
-        self.totals.pop(queue, None)
+        self.traffic.forget(queue)
         if remains.is_deleted and remains.dead_letters is not None:
-            self.totals.pop(remains.dead_letters, None)
+            self.traffic.forget(remains.dead_letters)
         return queue_id, remains
 
     async def describe(self, queue: str) -> tuple[Description, Counts]:
@@ -169,7 +160,9 @@ class Queues:
             ids = await self.batching.send(queue, drafts)
         else:
             ids = await (self._only or self.placement.of(queue)).send(queue, drafts, sender=sender)
-        self._total(queue).sent += len(ids)
+        total = self.traffic.of(queue)
+        total.sent += len(ids)
+        total.sent_bytes += size_of(drafts.bodies)
         return ids
 
     async def lease(
@@ -203,7 +196,7 @@ class Queues:
             self.waiting.check_room()
         store = self._only or self.placement.of(queue)
         outcomes, delivery = await store.ack_and_lease(queue, receipts, want=want, lease_ms=lease_ms)
-        self._total(queue).acked += outcomes.count(Outcome.DONE)
+        self.traffic.of(queue).acked += self.traffic.settled(queue, "ack", outcomes)
         if delivery is not None:
             self.waiting.was_leased(queue, delivery.until_ms)
         elif wait_ms:
@@ -219,13 +212,13 @@ class Queues:
             # The client is gone: others need not wait for the lease to lapse.
             await self.placement.of(queue).release(queue, delivery.receipts(), UNTOUCHED)
             return None
-        self._total(queue).received += len(delivery)
+        self.traffic.delivered(queue, delivery)
         return delivery
 
     async def ack(self, queue: str, receipts: Sequence[Receipt], *, outlives: bool = False) -> list[Outcome]:
         """Ack messages; ``outlives`` as `QueueStore.ack` has it."""
         outcomes = await (self._only or self.placement.of(queue)).ack(queue, receipts, outlives=outlives)
-        self._total(queue).acked += outcomes.count(Outcome.DONE)
+        self.traffic.of(queue).acked += self.traffic.settled(queue, "ack", outcomes)
         return outcomes
 
     async def ack_by_id(self, queue: str, message_id: str) -> None:
@@ -239,14 +232,16 @@ class Queues:
 
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:
         outcomes = await self.placement.of(queue).release(queue, receipts, how)
-        self._total(queue).released += outcomes.count(Outcome.DONE)
+        self.traffic.of(queue).released += self.traffic.settled(queue, "release", outcomes)
         return outcomes
 
     async def extend(
         self, queue: str, receipts: Sequence[Receipt], *, lease_ms: int, outlives: bool = False
     ) -> list[Outcome]:
         """Hold messages longer; ``outlives`` as `QueueStore.extend` has it."""
-        return await self.placement.of(queue).extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
+        outcomes = await self.placement.of(queue).extend(queue, receipts, lease_ms=lease_ms, outlives=outlives)
+        self.traffic.of(queue).extended += self.traffic.settled(queue, "extend", outcomes)
+        return outcomes
 
     @asynccontextmanager
     async def making_topics(self, caller: Caller, topics: Sequence[str]) -> AsyncIterator[dict[str, Exception]]:
@@ -271,12 +266,6 @@ class Queues:
             for name in names:
                 yield name
             after = names[-1]
-
-    def _total(self, queue: str) -> Totals:
-        total = self.totals.get(queue)
-        if total is None:
-            total = self.totals[queue] = Totals()
-        return total
 
     async def _tidy(self) -> None:
         while True:

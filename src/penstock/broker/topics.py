@@ -31,7 +31,7 @@ from typing import NamedTuple, Self, TypeAlias
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Holds, Role, Share
 from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTITIONS_MAX
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
-from penstock.log.record import Header
+from penstock.log.record import Header, record_count
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Clock, Runtime
 from penstock.streams.topic import (
@@ -86,6 +86,16 @@ Answers: TypeAlias = list[Fetched]
 Made: TypeAlias = list[Topic | Exception]
 
 
+@dataclass(slots=True)
+class TopicTotals:
+    """What went through one topic since the server started."""
+
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 class TooManyFetches(Exception):
     """As many fetches are waiting as may."""
 
@@ -101,6 +111,7 @@ class Topics:
         self.share = Share()
         self.fetches = Holds(waiting_max, self.share, lambda most: TooManyFetches(f"{most} fetches of the key wait"))
         self._is_stopping = False
+        self.totals: dict[str, TopicTotals] = {}
 
     @classmethod
     async def open(
@@ -184,7 +195,12 @@ class Topics:
         that too much waits for the disk: wait for `room`, and try again before anything
         that came later on the same connection.
         """
-        return self._partition(topic, partition).append(batch, self._clock.now_ms(), header)
+        appended = self._partition(topic, partition).append(batch, self._clock.now_ms(), header)
+        if not appended.is_duplicate:
+            total = self._total(topic)
+            total.records_in += appended.next_offset - appended.base_offset
+            total.bytes_in += len(batch)
+        return appended
 
     async def settled(self, topic: str, partition: int, appended: Appended) -> Produced:
         """Return when a batch is durable, or the one that it repeats; raises if its topic is deleted meanwhile."""
@@ -232,6 +248,17 @@ class Topics:
                 return fetched
             await self._wait(wanted, fetched, missing, ends_at)
 
+    def _count_read(self, topic: str, answer: Fetched) -> None:
+        total = self._total(topic)
+        total.records_out += sum(record_count(batch) for batch in answer.batches)
+        total.bytes_out += answer.size_bytes
+
+    def _total(self, topic: str) -> TopicTotals:
+        total = self.totals.get(topic)
+        if total is None:
+            total = self.totals[topic] = TopicTotals()
+        return total
+
     def _is_over(self, ends_at: float) -> bool:
         return self._is_stopping or asyncio.get_running_loop().time() >= ends_at
 
@@ -251,6 +278,8 @@ class Topics:
             except (TopicNotFound, PartitionNotFound) as error:
                 answer = Fetched(error)
             has_any |= bool(answer.batches)
+            if answer.batches:
+                self._count_read(one.topic, answer)
             left = 0 if answer.is_cut_short and left <= one.bytes_max else left - answer.size_bytes
             fetched.append(answer)
         return fetched

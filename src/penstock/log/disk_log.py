@@ -71,6 +71,8 @@ class DiskLog:
         self._reader = Reader(runtime, folder, settings)
         self._end_offset = self._durable_offset = found.active.next_offset
         self._pending: deque[Appended] = deque()
+        # When the oldest of them was appended.
+        self._pending_since_s = 0.0
         self._waiters = _Waiters()
         self._jobs = WriterQueue(runtime, self._next_commit, self._fail)
         self._confirming = Confirming(self._jobs.schedule)
@@ -164,6 +166,8 @@ class DiskLog:
         last_delta, _, timestamp_ms = _GLANCE.unpack_from(batch, _GLANCE_AT)
         self._end_offset = base_offset + last_delta + 1
         rest = memoryview(batch)[HEAD_BYTES:]
+        if not self._pending:
+            self._pending_since_s = self._runtime.seconds()
         self._pending.append((rest, base_offset, self._end_offset, timestamp_ms))
         self._jobs.schedule()
         return base_offset
@@ -374,7 +378,7 @@ class DiskLog:
         batches, size = gather(self._pending, self._commit_bytes_max(is_rolling=must_roll))
         for _ in batches:
             self._pending.popleft()
-        commit = Commit(batches, size, self._tail.active)
+        commit = Commit(batches, size, self._tail.active, began_s=self._pending_since_s)
         if must_roll:
             self._tail.begin_roll()
 
@@ -426,7 +430,9 @@ class DiskLog:
         active.file.write(data, active.end_bytes)
         commit.synced_bytes = active.synced_bytes
         if self._settings.sync == "batch":
+            began_s = self._runtime.seconds()
             active.file.sync()
+            commit.sync_s = self._runtime.seconds() - began_s
             commit.synced_bytes = commit.end_bytes
         if commit.rolled_from is None:
             self._tail.allocate_ahead()
@@ -452,6 +458,8 @@ class DiskLog:
             self._confirming.begin()
         if self._settings.sync == "batch":
             self._floor.rise(self._durable_offset)
+            self._runtime.timings.fsync.add(commit.sync_s)
+        self._runtime.timings.commit.add(self._runtime.seconds() - commit.began_s)
 
     def _rolled(self, commit: Commit) -> None:
         """Go on in the new segment, or, if there was no space for one, in the old."""

@@ -65,6 +65,9 @@ class Commit:
     rolled_from: ActiveSegment | None = None
     end_bytes: int = 0
     synced_bytes: int = 0
+    # When the first of its batches was appended, and how long its fsync took.
+    began_s: float = 0.0
+    sync_s: float = 0.0
     _positions: list[int] = field(default_factory=list)
 
     @property

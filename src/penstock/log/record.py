@@ -90,6 +90,8 @@ MARKER_BYTES = HEADER_BYTES
 MARKER_VERSION = 1
 LOG_ID_AT = 43
 _VERSION_AND_CRC = struct.Struct(">bI")
+_COUNT = struct.Struct(">i")
+_COUNT_AT = HEADER_BYTES - _COUNT.size
 assert HEAD.size + _VERSION_AND_CRC.size == CRC_FROM
 
 
@@ -137,6 +139,12 @@ class Header(NamedTuple):
     def is_thinned(self) -> bool:
         """Whether some records, but not all, were taken out: it has fewer than it uses up offsets."""
         return bool(self.attributes & THINNED_ATTRIBUTE)
+
+
+def record_count(batch: Buffer) -> int:
+    """Return how many records a batch has, without reading the rest of its header."""
+    count: int = _COUNT.unpack_from(batch, _COUNT_AT)[0]
+    return count
 
 
 class Record(NamedTuple):

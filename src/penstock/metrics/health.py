@@ -19,7 +19,6 @@ import asyncio
 import sys
 import threading
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +31,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from penstock.runtime.interface import Histogram
 from penstock.telemetry import SERVER_STALLED
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 
@@ -66,6 +66,8 @@ class Journal:
     is_history_behind: bool
     # Whether the clock is so far ahead that time goes on without it.
     is_clock_doubted: bool = False
+    # Records whose settled messages are not in the history yet.
+    history_lag: int = 0
 
 
 class Commits(Protocol):
@@ -233,9 +235,8 @@ class Watchdog:
         self._stopped = threading.Event()
         # Set when the loop has been seen standing still.
         self.has_seen = threading.Event()
-        # One more than there are bounds.
-        self.buckets = [0] * (len(BOUNDS_S) + 1)
-        self.seconds = self.longest_s = self.longest_cpu_s = 0.0
+        self.lags = Histogram(BOUNDS_S)
+        self.longest_s = self.longest_cpu_s = 0.0
         # How often each function of Penstock held up the loop; "" when none ran.
         self.stalls: Counter[str] = Counter()
         self._logged_at = -LOGGED_EVERY_S
@@ -281,8 +282,7 @@ class Watchdog:
         return {"task": _name(task), "at": " < ".join(functions)}
 
     def _count(self, lag_s: float, cpu_s: float) -> None:
-        self.buckets[bisect_left(BOUNDS_S, lag_s)] += 1
-        self.seconds += lag_s
+        self.lags.add(lag_s)
         self.longest_s = max(self.longest_s, lag_s)
         self.longest_cpu_s = max(self.longest_cpu_s, cpu_s)
 

@@ -1,22 +1,19 @@
 """Numbers for Prometheus: counts of requests, and families computed in small turns when Prometheus asks.
 
-Counting a request looks up one cell, by operation and status, in a dict; the buckets of its histogram
-are a list. Nothing is counted here for a message. Families are gathered queue by queue and written out
-a few hundred samples at a time, so that other requests have their turn in between. Only `QUEUES_MAX`
-queues, by name, have samples of their own; one more sample says how many are left out.
+Counting a request looks up one histogram, by operation and status, in a dict. Nothing is counted here for a
+message. Queues are looked at, and written out, some at a time, so that other requests have their turn in between
+(`queue_series.py`). Only `QUEUES_MAX` queues, by name, have samples of their own; one more sample says how
+many are left out.
 """
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
-from math import inf
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -26,43 +23,28 @@ from starlette.routing import Route
 
 from penstock import telemetry
 from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role, key_id_of
-from penstock.broker.queues import Queues, Totals
+from penstock.broker.queues import Queues
 from penstock.contract.limits import PAGE_MAX
-from penstock.contract.messages import Tier
-from penstock.metrics.health import BOUNDS_S as LAG_BOUNDS_S
+from penstock.core.queue.tally import Tally
 from penstock.metrics.health import Commits, Health, Watchdog, refused
+from penstock.metrics.histograms import add_histogram, histogram_family
+from penstock.metrics.queue_series import TIERS, Block, QueueSeries, head, refusal_line, texts
+from penstock.runtime.interface import Histogram, Space, Timings
 from penstock.store.errors import StoreUnreachable
 from penstock.store.interface import Counts, Description
 from penstock.telemetry import Metric
 
-QUEUES_MAX = 1_000
-# Queues looked at, and samples written, before others have their turn: about half a millisecond.
-_TURN_QUEUES = 10
+QUEUES_MAX = 5_000
+# Blocks made, and samples written, before others have their turn: about half a millisecond.
+_TURN_BLOCKS = 50
 _TURN_SAMPLES = 200
-
-BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_TIERS = tuple(tier.name.lower() for tier in Tier)
+# Queues asked for at a time, so that a database does not have them all in one statement.
+_ASKED_MAX = 500
+_NOTHING: dict[tuple[str, str], int] = {}
 _OPENMETRICS = "application/openmetrics-text"
 _MARK = b"# EOF\n"
 
 Scope = Mapping[str, Any]
-
-
-class Cell:
-    __slots__ = ("buckets", "seconds")
-
-    def __init__(self) -> None:
-        # One more than there are bounds: what took longer than the last.
-        self.buckets = [0] * (len(BOUNDS_S) + 1)
-        self.seconds = 0.0
-
-    @property
-    def count(self) -> int:
-        return sum(self.buckets)
-
-    def add(self, other: "Cell") -> None:
-        self.buckets = [mine + others for mine, others in zip(self.buckets, other.buckets, strict=True)]
-        self.seconds += other.seconds
 
 
 class Requests:
@@ -70,20 +52,19 @@ class Requests:
 
     def __init__(self, name_of: Callable[[Scope], str]) -> None:
         self._name_of = name_of
-        self.cells: dict[tuple[str, int], Cell] = {}
+        self.cells: dict[tuple[str, int], Histogram] = {}
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         key = self._name_of(scope), status
         cell = self.cells.get(key)
         if cell is None:
-            cell = self.cells[key] = Cell()
-        cell.buckets[bisect_left(BOUNDS_S, seconds)] += 1
-        cell.seconds += seconds
+            cell = self.cells[key] = Histogram()
+        cell.add(seconds)
 
-    def by_operation(self) -> dict[str, Cell]:
-        found: dict[str, Cell] = {}
+    def by_operation(self) -> dict[str, Histogram]:
+        found: dict[str, Histogram] = {}
         for (operation, _), cell in self.cells.items():
-            found.setdefault(operation, Cell()).add(cell)
+            found.setdefault(operation, Histogram()).merge(cell)
         return found
 
 
@@ -131,7 +112,13 @@ class Prometheus:
         health: Health,
         connections: Callable[[], Connections],
         vitals: Callable[[], Sequence[Vitals]] | None = None,
+        timings: Timings | None = None,
     ) -> None:
+        self._timings = timings or Timings()
+        self._series = QueueSeries(queues.traffic, self._tally, queues.now_ms)
+        # Of the logs of topics, on a server that has them; and the room where the data is, if it is in a folder.
+        self.of_partitions: Timings | None = None
+        self.space: Callable[[], Space] | None = None
         self._queues = queues
         self._requests = requests
         self._health = health
@@ -178,42 +165,94 @@ class Prometheus:
         return None
 
     async def text(self, *, is_openmetrics: bool) -> bytes:
-        parts = [
-            part async for family in self._families() async for part in _written(family, is_openmetrics=is_openmetrics)
-        ]
+        parts = [part async for part in self._of_queues(is_openmetrics=is_openmetrics)]
+        for family in await self.families():
+            for part in _written(family, is_openmetrics=is_openmetrics):
+                parts.append(part)
+                await asyncio.sleep(0)
         return b"".join(parts) + (_MARK if is_openmetrics else b"")
 
-    async def _families(self) -> AsyncIterator[Family]:
-        for family in await self._of_queues():
-            yield family
-        yield self._counted()
-        yield self._timed()
-        for family in self._of_journals():
-            yield family
-        for family in self._of_loop():
-            yield family
-        for family in self._of_database():
-            yield family
-        for family in self._of_connections():
-            yield family
-        for family in await self.of_streams() if self.of_streams is not None else ():
-            yield family
-        for family in self._process.collect():
-            yield family
+    async def families(self) -> list[Family]:
+        """Return everything that is not of a single queue."""
+        return [
+            *self._of_traffic(),
+            self._counted(),
+            self._timed(),
+            *self._of_journals(),
+            *self._of_logs(),
+            *self._of_loop(),
+            *self._of_database(),
+            *self._of_connections(),
+            *(await self.of_streams() if self.of_streams is not None else ()),
+            *self._process.collect(),
+        ]
 
-    async def _of_queues(self) -> list[Family]:
-        families = _Families()
+    async def _of_queues(self, *, is_openmetrics: bool) -> AsyncIterator[bytes]:
         names = await self._names()
         summaries = await self._summaries(names[:QUEUES_MAX])
         live = {description.queue: counts.live for description, counts in summaries}
+        refusals = self._refusals(live)
+        self._series.begin(names)
+        blocks: list[Block] = []
         for place, (description, counts) in enumerate(summaries):
-            self._of_queue(families, description, counts)
-            self._of_dead_letters(families, description, live)
-            if place % _TURN_QUEUES == 0:
+            dead_letters = None if description.dead_letters is None else live.get(description.dead_letters)
+            own = refusals.get(description.queue, _NOTHING)
+            blocks.append(self._series.block(description, counts, dead_letters, own))
+            if place % _TURN_BLOCKS == 0:
                 await asyncio.sleep(0)
+        strangers = "".join(refusal_line("", *which, count) for which, count in refusals.get("", _NOTHING).items())
+        for metric, text in texts(blocks, {telemetry.QUEUE_OPERATIONS.name: strangers}):
+            yield head(metric, is_openmetrics=is_openmetrics)
+            yield text
+            await asyncio.sleep(0)
+        families = _Families()
         families.add(telemetry.QUEUES, (), len(names))
         families.add(telemetry.QUEUES_OMITTED, (), max(0, len(names) - QUEUES_MAX))
-        return families.all()
+        for family in families.all():
+            for part in _written(family, is_openmetrics=is_openmetrics):
+                yield part
+
+    def _refusals(self, live: Mapping[str, int]) -> dict[str, dict[tuple[str, str], int]]:
+        """Return what was refused, by queue; under an empty name, of queues that are not there or not shown."""
+        traffic = self._queues.traffic
+        traffic.fold(live.__contains__)
+        found: dict[str, dict[tuple[str, str], int]] = {}
+        for (queue, operation, outcome), count in traffic.refusals.items():
+            found.setdefault(queue, {})[operation, outcome] = count
+        return found
+
+    def _of_traffic(self) -> list[Family]:
+        traffic, waiting = self._queues.traffic, self._queues.waiting
+        waits = histogram_family(telemetry.QUEUE_WAIT)
+        for tier, histogram in zip(TIERS, traffic.waits, strict=True):
+            add_histogram(waits, (tier,), histogram)
+        families = [waits]
+        for metric, histogram in (
+            (telemetry.HANDLING, self._timings.handling),
+            (telemetry.POLL_WAIT, waiting.waits),
+            (telemetry.POLL_WORK, waiting.works),
+        ):
+            family = histogram_family(metric)
+            add_histogram(family, (), histogram)
+            families.append(family)
+        logins = _Families()
+        for via, count in self._queues.activity.failed_logins.items():
+            logins.add(telemetry.FAILED_LOGINS, (via,), count)
+        return [*families, *logins.all()]
+
+    def _of_logs(self) -> list[Family]:
+        """Return how long disks took: of the journals, and of partitions, which have workers of their own."""
+        fsync, commit = histogram_family(telemetry.FSYNC), histogram_family(telemetry.COMMIT)
+        for log, timings in (("queues", self._timings), ("topics", self.of_partitions)):
+            if timings is not None and timings.commit.count:
+                add_histogram(commit, (log,), timings.commit)
+                add_histogram(fsync, (log,), timings.fsync)
+        families = _Families()
+        space = None if self.space is None else self.space()
+        if space is not None:
+            families.add(telemetry.DISK_FREE, (), space.free_bytes)
+            families.add(telemetry.DISK_SIZE, (), space.total_bytes)
+        return [fsync, commit, *families.all()]
 
     async def _names(self) -> list[str]:
         """Return the names of all queues; while a database does not answer, those of the last time."""
@@ -229,48 +268,20 @@ class Prometheus:
     async def _summaries(self, names: Sequence[str]) -> list[tuple[Description, Counts]]:
         """Describe those that are there still; if a database does not answer, those of the others."""
         placement = self._queues.placement
-        try:
-            found = await placement.summaries(names)
-        except StoreUnreachable:
-            found = []
-            for name in names:
-                with suppress(StoreUnreachable):
-                    found += await placement.summaries([name])
+        found: list[tuple[Description, Counts] | None] = []
+        for first in range(0, len(names), _ASKED_MAX):
+            asked = names[first : first + _ASKED_MAX]
+            try:
+                found += await placement.summaries(asked)
+            except StoreUnreachable:
+                for name in asked:
+                    with suppress(StoreUnreachable):
+                        found += await placement.summaries([name])
         return [each for each in found if each is not None]
 
-    def _of_queue(self, families: "_Families", description: Description, counts: Counts) -> None:
-        name, now_ms = description.queue, self._queues.now_ms()
-        for tier, ready in zip(_TIERS, counts.ready, strict=True):
-            families.add(telemetry.QUEUE_MESSAGES, (name, "ready", tier), ready)
-        families.add(telemetry.QUEUE_MESSAGES, (name, "in_flight", ""), counts.leased)
-        families.add(telemetry.QUEUE_MESSAGES, (name, "delayed", ""), counts.delayed)
-        families.add(telemetry.QUEUE_MESSAGES, (name, "stuck", ""), counts.stuck)
-        if counts.stuck_since_ms is not None:
-            families.add(telemetry.QUEUE_STUCK_AGE, (name,), max(0, now_ms - counts.stuck_since_ms) / 1_000)
-        for tier, oldest_ms in zip(_TIERS, counts.oldest_sent_at_ms, strict=True):
-            if oldest_ms is not None:
-                families.add(telemetry.QUEUE_OLDEST_AGE, (name, tier), max(0, now_ms - oldest_ms) / 1_000)
-        for tier, bound in zip(_TIERS, description.bounds, strict=True):
-            if bound.wait_ms is not None:
-                families.add(telemetry.QUEUE_WAIT_BOUND, (name, tier), bound.wait_ms / 1_000)
-        families.add(telemetry.QUEUE_NOISY_GROUPS, (name,), counts.noisy_groups)
-        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "ready"), counts.noisy_ready)
-        families.add(telemetry.QUEUE_NOISY_MESSAGES, (name, "in_flight"), counts.noisy_leased)
-        totals = self._queues.totals.get(name) or Totals()
-        families.add(telemetry.QUEUE_SENT, (name,), totals.sent)
-        families.add(telemetry.QUEUE_RECEIVED, (name,), totals.received)
-        families.add(telemetry.QUEUE_ACKED, (name,), totals.acked)
-        families.add(telemetry.QUEUE_RELEASED, (name,), totals.released)
-
-    def _of_dead_letters(self, families: "_Families", description: Description, live: Mapping[str, int]) -> None:
-        """Compare the dead letters of a queue with what its owner wants to be called for."""
-        settings, name = description.settings, description.queue
-        if settings.size_max:
-            families.add(telemetry.QUEUE_SIZE, (name,), settings.size_max)
-        if description.dead_letters is not None and description.dead_letters in live:
-            families.add(telemetry.QUEUE_DEAD_LETTERS, (name,), live[description.dead_letters])
-        if settings.alert_dead_letters:
-            families.add(telemetry.QUEUE_ALERT_DEAD_LETTERS, (name,), settings.alert_dead_letters)
+    def _tally(self, queue: str) -> Tally | None:
+        placement = self._queues.placement
+        return (placement.only or placement.of(queue)).tally(queue)
 
     def _counted(self) -> Family:
         metric = telemetry.REQUESTS
@@ -281,13 +292,9 @@ class Prometheus:
 
     def _timed(self) -> Family:
         metric = telemetry.REQUEST_SECONDS
-        family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
-        for operation, cell in sorted(self._requests.by_operation().items()):
-            buckets, below = [], 0
-            for bound, count in zip((*BOUNDS_S, inf), cell.buckets, strict=True):
-                below += count
-                buckets.append(("+Inf" if bound == inf else str(bound), below))
-            family.add_metric((operation,), buckets, cell.seconds)
+        family = histogram_family(metric)
+        for operation, histogram in sorted(self._requests.by_operation().items()):
+            add_histogram(family, (operation,), histogram)
         return family
 
     def _of_journals(self) -> list[Family]:
@@ -296,6 +303,7 @@ class Prometheus:
             families.add(telemetry.JOURNAL_BYTES, (journal.name,), journal.size_bytes)
             families.add(telemetry.JOURNAL_RECORDS, (journal.name,), journal.end_offset)
             families.add(telemetry.JOURNAL_LAG, (journal.name,), journal.end_offset - journal.durable_offset)
+            families.add(telemetry.HISTORY_LAG, (journal.name,), journal.history_lag)
         if self._health.may_lose:
             families.add(telemetry.MAY_LOSE, (self._health.fsync,), 1)
         families.add(telemetry.CLOCK_DOUBTED, (), bool(self._health.warnings()))
@@ -306,9 +314,8 @@ class Prometheus:
         watchdog = self.watchdog
         if watchdog is None:
             return []
-        bounds = [*map(str, LAG_BOUNDS_S), "+Inf"]
-        lag = HistogramMetricFamily(telemetry.LOOP_LAG.name, telemetry.LOOP_LAG.meaning)
-        lag.add_metric((), list(zip(bounds, accumulate(watchdog.buckets), strict=True)), watchdog.seconds)
+        lag = histogram_family(telemetry.LOOP_LAG)
+        add_histogram(lag, (), watchdog.lags)
         families = _Families()
         families.add(telemetry.LOOP_LAG_MAX, (), watchdog.longest_s)
         families.add(telemetry.LOOP_CPU_MAX, (), watchdog.longest_cpu_s)
@@ -381,7 +388,7 @@ class _Piece(CollectorRegistry):
         yield self._family
 
 
-async def _written(family: Family, *, is_openmetrics: bool) -> AsyncIterator[bytes]:
+def _written(family: Family, *, is_openmetrics: bool) -> Iterator[bytes]:
     """Write a family out piece by piece; what is said about all of it stands before the first."""
     samples = family.samples
     for start in range(0, max(1, len(samples)), _TURN_SAMPLES):
@@ -391,4 +398,3 @@ async def _written(family: Family, *, is_openmetrics: bool) -> AsyncIterator[byt
         text = write(_Piece(piece))
         text = text.removesuffix(_MARK)
         yield text if start == 0 else b"".join(line for line in text.splitlines(True) if not line.startswith(b"#"))
-        await asyncio.sleep(0)

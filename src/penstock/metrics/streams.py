@@ -1,6 +1,7 @@
 """Metrics of topics and consumer groups, with the names of kafka_exporter, which dashboards for Kafka use."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from penstock import telemetry
 from penstock.broker.consumer_groups import GroupNotFound, Groups
-from penstock.broker.topics import Topics
+from penstock.broker.topics import Topics, TopicTotals
+from penstock.metrics.histograms import add_histogram, histogram_family
+from penstock.runtime.interface import Histogram
 from penstock.telemetry import Metric
 
 # Partitions, and rows of groups, that have numbers of their own.
@@ -23,17 +26,34 @@ class Clients:
     """What the listener for Kafka clients has counted."""
 
     connections: int
-    requests: int
+    # How long requests took, by the number of their API; and errors that were answered, by their names.
+    durations: Mapping[int, Histogram]
+    errors: Mapping[str, int]
+    # The names of the APIs.
+    names: Mapping[int, str]
     refused: int
     timed_out: int
 
 
 def families_of_clients(found: Clients) -> list[Any]:
-    counts = (found.connections, found.requests, found.refused, found.timed_out)
-    families = [_family(metric) for metric in telemetry.KAFKA_METRICS]
-    for family, count in zip(families, counts, strict=True):
+    requests = sum(histogram.count for histogram in found.durations.values())
+    families: list[Any] = []
+    for metric, count in (
+        (telemetry.KAFKA_CONNECTIONS, found.connections),
+        (telemetry.KAFKA_REQUESTS, requests),
+        (telemetry.KAFKA_REFUSED, found.refused),
+        (telemetry.KAFKA_TIMED_OUT, found.timed_out),
+    ):
+        family = _family(metric)
         family.add_metric((), count)
-    return families
+        families.append(family)
+    seconds = histogram_family(telemetry.KAFKA_SECONDS)
+    for api, histogram in sorted(found.durations.items()):
+        add_histogram(seconds, (found.names[api],), histogram)
+    errors = _family(telemetry.KAFKA_ERRORS)
+    for error, count in sorted(found.errors.items()):
+        errors.add_metric((error,), count)
+    return [*families, seconds, errors]
 
 
 async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
@@ -49,15 +69,26 @@ async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
 
 async def _of_topics(families: Rows, topics: Topics) -> None:
     left = ROWS_MAX
+    for name in topics.totals.keys() - {topic.name for topic in topics.list()}:
+        # Deleted: it leaves no series behind.
+        del topics.totals[name]
     for place, topic in enumerate(topics.list()):
         if place % _TURN_TOPICS == 0:
             await asyncio.sleep(0)
         families[telemetry.TOPIC_PARTITIONS].add_metric((topic.name,), len(topic.partitions))
+        _count_topic(families, topics.totals.get(topic.name) or TopicTotals(), topic.name)
         for index, partition in enumerate(topic.partitions[: max(0, left)]):
             labels = topic.name, str(index)
             families[telemetry.PARTITION_CURRENT].add_metric(labels, partition.high_watermark)
             families[telemetry.PARTITION_OLDEST].add_metric(labels, partition.start_offset)
         left -= len(topic.partitions)
+
+
+def _count_topic(families: Rows, totals: TopicTotals, name: str) -> None:
+    families[telemetry.TOPIC_RECORDS_IN].add_metric((name,), totals.records_in)
+    families[telemetry.TOPIC_RECORDS_OUT].add_metric((name,), totals.records_out)
+    families[telemetry.TOPIC_BYTES_IN].add_metric((name,), totals.bytes_in)
+    families[telemetry.TOPIC_BYTES_OUT].add_metric((name,), totals.bytes_out)
 
 
 async def _of_group(families: Rows, groups: Groups, name: str) -> int:

@@ -1,8 +1,10 @@
 """What the rest of the system may ask of the outside world."""
 
 import errno
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, NoReturn, Protocol
 
 from penstock.frame import Buffer
@@ -11,6 +13,8 @@ from penstock.telemetry import LogEvent
 __all__ = [
     "EXIT_FILES_TAKEN",
     "EXIT_STORAGE_FAILED",
+    "LONG_S",
+    "SHORT_S",
     "NO_SPACE",
     "BackgroundProcess",
     "BackgroundProcessFailed",
@@ -22,10 +26,12 @@ __all__ = [
     "FolderLock",
     "FolderTaken",
     "Halt",
+    "Histogram",
     "NotARegularFile",
     "LogEventWriter",
     "Runtime",
     "Space",
+    "Timings",
     "Workers",
 ]
 
@@ -222,6 +228,45 @@ class BackgroundProcess(Protocol):
         ...
 
 
+# From half a millisecond, which is an fsync of a good disk, to the half minute of a long poll.
+SHORT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# From a queue that is served at once to one that waits for the next day.
+LONG_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
+
+
+class Histogram:
+    """How many values were not above each bound, and their sum."""
+
+    __slots__ = ("bounds", "buckets", "sum")
+
+    def __init__(self, bounds: Sequence[float] = SHORT_S) -> None:
+        self.bounds = bounds
+        # One more than there are bounds.
+        self.buckets = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, count: int = 1) -> None:
+        self.buckets[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    def merge(self, other: "Histogram") -> None:
+        self.buckets = [mine + others for mine, others in zip(self.buckets, other.buckets, strict=True)]
+        self.sum += other.sum
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What logs and stores measure, in seconds. Only the event loop adds to it."""
+
+    fsync: Histogram = field(default_factory=Histogram)
+    commit: Histogram = field(default_factory=Histogram)
+    handling: Histogram = field(default_factory=partial(Histogram, LONG_S))
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The outside world, as one part of the system sees it."""
@@ -239,6 +284,10 @@ class Runtime:
     ticks_us: Callable[[], int]
     # The clock on the wall, as it is set now: it may go back, or be wrong. None where it is the other clock.
     wall: Callable[[], int] | None = None
+    # A clock to measure with, in seconds; where nothing is measured it stands at 0.
+    seconds: Callable[[], float] = float
+    # What is measured for metrics.
+    timings: Timings = field(default_factory=Timings)
 
     def wall_ms(self) -> int:
         return self.clock.now_ms() if self.wall is None else self.wall()

@@ -9,6 +9,7 @@ process. Nothing here fails, nothing is slow, and nothing is durable.
 """
 
 import asyncio
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -182,4 +183,5 @@ def memory_runtime(clock: Clock | None = None) -> Runtime:
         halt=halt,
         log_event=log_event,
         ticks_us=lambda: 0,
+        seconds=time.perf_counter,
     )

@@ -138,4 +138,5 @@ def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
         log_event=log_event,
         ticks_us=lambda: time.perf_counter_ns() // 1_000,
         wall=lambda: time.time_ns() // 1_000_000,
+        seconds=time.perf_counter,
     )

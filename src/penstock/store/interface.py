@@ -31,6 +31,7 @@ from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.explain import Explanation
 from penstock.core.queue.listing import PLACES
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
+from penstock.core.queue.tally import Tally
 from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 
 
@@ -103,6 +104,8 @@ class Counts:
     noisy_groups: int = 0
     noisy_ready: int = 0
     noisy_leased: int = 0
+    # When the message was sent whose lease is the oldest, or one of its lease; None if none is leased.
+    leased_sent_at_ms: int | None = None
 
     @property
     def live(self) -> int:
@@ -352,6 +355,10 @@ class QueueAdmin(Protocol):
 
     async def name(self, queue_id: str) -> str:
         """Return the name of the queue with this id; whatever is no such id raises `QueueNotFound`."""
+        ...
+
+    def tally(self, queue: str) -> Tally | None:
+        """Return what this process has counted in a queue, for metrics; None if it has counted nothing."""
         ...
 
     async def purge(self, queue: str) -> int:

@@ -26,7 +26,7 @@ from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.log.writer_queue import off_loop
-from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime
+from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime, Timings
 from penstock.runtime.open_files import OpenFiles
 from penstock.streams import topic_catalog as catalogs
 from penstock.streams.maintenance import Maintenance
@@ -121,6 +121,10 @@ class Streams:
         runtime = replace(self._runtime, clock=clock)
         self._maintenance = Maintenance(runtime, self, every_ms=every_ms, all_every_ms=all_every_ms)
         self._maintenance.start()
+
+    @property
+    def timings(self) -> Timings:
+        return self._runtime.timings
 
     async def close(self) -> None:
         await self._maintenance.stop()

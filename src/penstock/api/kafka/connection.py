@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
+from time import perf_counter
 from typing import Protocol, cast
 
 from penstock.api.kafka.wire.fields import Malformed
@@ -33,7 +34,7 @@ from penstock.api.kafka.wire.schema import Api
 from penstock.contract.limits import KIB, MIB
 from penstock.listening.buffers import BufferBudget
 from penstock.listening.listener import drain_tasks, expire_due, is_file_beyond
-from penstock.runtime.interface import LogEventWriter
+from penstock.runtime.interface import Histogram, LogEventWriter
 from penstock.telemetry import KAFKA_FAILED
 
 Parts = list[bytes | memoryview]
@@ -152,8 +153,16 @@ class Shared:
         self.held_up: set[Connection] = set()
         self.is_stopping = False
         # Since the start.
-        self.accepted = self.turned_away = self.timed_out = self.requests = 0
+        self.accepted = self.turned_away = self.timed_out = 0
+        # How long requests took, by the number of their API.
+        self.durations: dict[int, Histogram] = {}
         self.emptied: Callable[[], None] | None = None
+
+    def count(self, api: int, seconds: float) -> None:
+        histogram = self.durations.get(api)
+        if histogram is None:
+            histogram = self.durations[api] = Histogram()
+        histogram.add(seconds)
 
     @property
     def sweep_s(self) -> float:
@@ -440,6 +449,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _run(self, exchange: PendingRequest, header: Header) -> None:
         assert self._session is not None
         assert exchange.frame is not None
+        began_s = perf_counter()
         try:
             if exchange.is_front:
                 body = self._session.refuse(header, exchange.frame)
@@ -459,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             exchange.is_done = True
             exchange.frame = None
-            self._shared.requests += 1
+            self._shared.count(header.key, perf_counter() - began_s)
             self._write_answers()
 
     def _write_answers(self) -> None:

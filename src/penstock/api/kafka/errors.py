@@ -1,5 +1,7 @@
 """Every error that is answered, in one table: from our exceptions to Kafka's numbers."""
 
+from collections import Counter
+
 from kio.schema.errors import ErrorCode
 
 from penstock.broker.access import NotAllowed, TooManyQueuesMade
@@ -132,6 +134,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     PartitionUnknown: ErrorCode.unknown_topic_or_partition,
 }
 REFUSALS = tuple(_CODES)
+# How often each was answered by this process, by its name: for metrics.
+ANSWERED: Counter[str] = Counter()
 _BY_KIND: dict[type, ErrorCode] = {**_CODES}
 
 # For members of a group, what a disk cannot take now is a coordinator that cannot be had now: they know what to do.
@@ -147,12 +151,17 @@ def code_of(error: Exception) -> ErrorCode:
     for kind in type(error).__mro__:
         code = _BY_KIND.get(kind)
         if code is not None:
+            ANSWERED[code.name] += 1
             return code
     raise AssertionError(f"{type(error).__name__} is no refusal")
 
 
 def group_code_of(error: Exception) -> ErrorCode:
-    return _COORDINATOR.get(type(error)) or code_of(error)
+    code = _COORDINATOR.get(type(error))
+    if code is None:
+        return code_of(error)
+    ANSWERED[code.name] += 1
+    return code
 
 
 def code_of_row(error: Exception | None) -> int:

@@ -18,12 +18,23 @@ from penstock.api.rest.docs_page import routes as service_routes
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Operation, Request, Service, encode
+from penstock.contract.names import is_name
 from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
 
 _FRONT = "/api/queues/"
 _GROUPS = b"/api/groups/"
+# What the operations that messages go through are counted as, beside those of other front ends.
+VERBS = {
+    "send_messages": "send",
+    "receive_messages": "receive",
+    "lease_messages": "receive",
+    "ack_messages": "ack",
+    "ack_message": "ack",
+    "release_messages": "release",
+    "extend_messages": "extend",
+}
 # What can be done with one consumer group, by its method.
 OF_GROUPS = {each.method: each for each in OPERATIONS if each.path == "/api/groups/{group}"}
 
@@ -58,6 +69,10 @@ class RestApplication:
         except HTTPException as error:
             await _send_problem(send, _routing_problem(error, scope), error.headers)
 
+    def _count_refusal(self, queue: str, operation: str, code: str, count: int) -> None:
+        name = "" if code == "queue_not_found" or not is_name(queue) else queue
+        self._service.queues.traffic.refused(name, VERBS.get(operation, "other"), code, count)
+
     def _route(self, path: str) -> Route:
         operations = {each.method: each for each in OPERATIONS if each.path == path}
         route = Route(path, _Endpoint(self._answer, operations), methods=list(operations))
@@ -69,6 +84,7 @@ class RestApplication:
     async def _answer(
         self, operation: Operation, parameters: dict[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
+        request = None
         try:
             request = Request(self._service, scope, receive, parameters)
             answer = await operation.run(request)
@@ -86,6 +102,9 @@ class RestApplication:
             if found is None:
                 self._log_event(REST_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
                 found = problem("internal", "the server made a mistake; its log says which")
+            if "queue" in parameters:
+                count = 1 if request is None else request.messages
+                self._count_refusal(parameters["queue"], operation.name, found.code, count)
             await _send_problem(send, found)
             return
         headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]

@@ -139,6 +139,7 @@ async def requeue(request: Request) -> Answer:
     result = await request.queues.placement.redrive(queue, RedriveOrder(into=into, most=1, ids=[message_id]))
     if result.moved:
         (name,) = result.moved
+        request.queues.traffic.of(queue).requeued += 1
         await request.did("queue.requeue", queue, detail=f"{message_id} to {name}")
         return Answer(Requeued(message_id, (await request.queues.placement.of(name).describe(name)).id, name))
     raise await _why_not(request, queue, message_id, is_without_origin=message_id in result.without_origin)

@@ -18,7 +18,8 @@ from penstock.api.rest.request import (
     read_cursor,
 )
 from penstock.broker.access import Role
-from penstock.broker.queues import Totals, visible_queues
+from penstock.broker.queues import visible_queues
+from penstock.broker.traffic import Totals
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import PRIORITIES
 from penstock.contract.names import dead_letters_of, is_dead_letters
@@ -191,7 +192,7 @@ def _age_s(sent_at_ms: int | None, now_ms: int) -> float | None:
 
 
 def _totals(request: Request, queue: str) -> wire.Totals:
-    found = request.queues.totals.get(queue) or Totals()
+    found = request.queues.traffic.totals.get(queue) or Totals()
     return wire.Totals(found.sent, found.received, found.acked, found.released)
 
 

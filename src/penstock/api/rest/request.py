@@ -81,7 +81,7 @@ class Operation:
 class Request:
     """One request. Its query and body are read on demand."""
 
-    __slots__ = ("service", "queues", "scope", "headers", "caller", "form", "_receive", "_parameters")
+    __slots__ = ("service", "queues", "scope", "headers", "caller", "form", "messages", "_receive", "_parameters")
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, parameters: dict[str, str]) -> None:
         self.service = service
@@ -98,6 +98,8 @@ class Request:
         if self.caller.rate is not None:
             service.access.admit(self.caller)
         self.form = wanted_format(self.headers.get(b"accept"))
+        # How many messages it is about, where that is known: they count one by one if it is refused.
+        self.messages = 1
         self._receive = receive
         self._parameters = parameters
 

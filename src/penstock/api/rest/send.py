@@ -63,6 +63,7 @@ async def send(request: Request) -> Answer:
 
 
 async def _send(request: Request, queue: str, drafts: Drafts, sender: Sender | None, *, is_many: bool) -> Sequence[str]:
+    request.messages = len(drafts)
     try:
         ids = await request.queues.send(queue, drafts, sender=sender)
     except BodyTooLarge as error:

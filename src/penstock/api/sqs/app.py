@@ -34,6 +34,7 @@ from penstock.api.sqs.errors import (
     INVALID_ACTION,
     INVALID_SIGNATURE,
     MISSING_AUTHENTICATION,
+    QUEUE_DOES_NOT_EXIST,
     SERIALIZATION,
     TOO_LARGE,
     UNKNOWN_OPERATION,
@@ -47,6 +48,7 @@ from penstock.api.sqs.request import Request, Service, front_of, is_queue_path
 from penstock.api.sqs.shapes import Shape, names_of
 from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim, check_signature
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Grant, Role
+from penstock.contract.names import is_name
 from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import SQS_FAILED
 
@@ -61,6 +63,20 @@ _NO_CREDENTIALS = (
     "This server has keys, which SDKs of AWS cannot sign with, and no credentials for SQS: "
     "make a pair with penstock key create --sqs, or tell it sqs_access_key_id and sqs_secret_access_key."
 )
+
+
+# Where the request is kept, in the scope, once it was read.
+_ASKED = "penstock.sqs.asked"
+# What the actions that messages go through are counted as, beside those of other front ends.
+_VERBS = {
+    "SendMessage": "send",
+    "SendMessageBatch": "send",
+    "ReceiveMessage": "receive",
+    "DeleteMessage": "ack",
+    "DeleteMessageBatch": "ack",
+    "ChangeMessageVisibility": "extend",
+    "ChangeMessageVisibilityBatch": "extend",
+}
 
 
 def is_for_sqs(scope: Scope) -> bool:
@@ -93,6 +109,7 @@ class SqsApplication:
             return
         except Exception as error:
             refused = refused_of(error) or self._mistake(scope, error)
+            self._count_refusal(scope, refused)
             status, body, more = _encode_error(refused, request_id, headers)
         content_type = _content_type(headers, body)
         answer_headers = [
@@ -124,11 +141,14 @@ class SqsApplication:
             raise Refused(INVALID_ACTION, f"The action {asked.name[:100]} is not valid for this endpoint.")
         scope[OPERATION] = f"sqs.{asked.name}"
         shape = _decode(asked, action)
+        scope[_ASKED] = shape
         action.check(shape)
         presence = ClientPresence(scope, receive, partial(self._service.access.watch, caller))
         front = self._front(scope, headers)
         request = Request(self._service, caller, action.role, front=front, presence=presence, trace=_trace(headers))
         result = await action.run(request, shape)
+        for entry in getattr(result, "failed", ()):
+            self._count(scope, shape, entry.code.rpartition(".")[2], 1)
         if asked.form is None:
             encoded = json_protocol.encode(result)
         else:
@@ -181,6 +201,24 @@ class SqsApplication:
         signed, claim = claimed
         pairs = self._pairs(claim.key_id)
         return pairs[check_signature(signed._replace(body=body), claim, [secret for secret, _ in pairs])][1], body
+
+    def _count_refusal(self, scope: Scope, refused: Refused) -> None:
+        shape = scope.get(_ASKED)
+        if shape is not None:
+            # Each message of a batch that is refused as a whole.
+            self._count(scope, shape, refused.kind.shape, len(getattr(shape, "entries", ())) or 1)
+
+    def _count(self, scope: Scope, shape: Shape, code: str, count: int) -> None:
+        url = getattr(shape, "queue_url", "")
+        if not url:
+            return
+        try:
+            name = self._service.account.queue_of_url(url)
+        except Refused:
+            name = ""
+        is_there = is_name(name) and code != QUEUE_DOES_NOT_EXIST.shape
+        operation = _VERBS.get(scope[OPERATION].removeprefix("sqs."), "other")
+        self._service.queues.traffic.refused(name if is_there else "", operation, code, count)
 
     def _record_failed_login(self, scope: Scope, headers: dict[bytes, bytes], refused: Refused) -> None:
         if refused.kind in (UNRECOGNIZED_CLIENT, INVALID_SIGNATURE):

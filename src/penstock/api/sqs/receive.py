@@ -157,7 +157,7 @@ def _lease_ms(asked: ReceiveMessageRequest) -> int | None:
 
 async def _has_too_many_in_flight(request: Request, queue: CachedQueue) -> bool:
     """Whether AWS's limit of messages in flight is reached. They are counted only if that is possible."""
-    total = request.queues.totals.get(queue.name)
+    total = request.queues.traffic.totals.get(queue.name)
     if total is None or total.received - total.acked - total.released < IN_FLIGHT_MAX:
         return False
     return (await request.queues.placement.of(queue.name).counts(queue.name)).leased >= IN_FLIGHT_MAX

@@ -52,6 +52,7 @@ from penstock.core.queue.message_groups import UNGROUPED, MessageGroups
 from penstock.core.queue.retry import is_spent
 from penstock.core.queue.rows import LEASED, MOVING, SPENT, WAITING, Escalation, Rows
 from penstock.core.queue.state import Move, State
+from penstock.core.queue.tally import Tally
 from penstock.core.queue.timer_wheel import Wheel
 
 
@@ -61,6 +62,7 @@ def _opened(state: State, event: Opened) -> None:
     state.find_due()
     # A queue that was put behind its time stays so, and goes on catching up.
     state.advance(event.at_ms)
+    state.tally = Tally()
 
 
 def _caught_up(state: State, event: CaughtUp) -> None:
@@ -320,6 +322,14 @@ def _moved_at_once(state: State, event: Buried | Redriven) -> None:
     for run in event.runs:
         settle_waiting(state, run)
     state.drained.add(len(event.runs), event.at_ms)
+    _count_move(state, len(event.runs), is_redrive=isinstance(event, Redriven))
+
+
+def _count_move(state: State, count: int, *, is_redrive: bool) -> None:
+    if is_redrive:
+        state.tally.redriven += count
+    else:
+        state.tally.buried += count
 
 
 def _arrive(state: State, tier: int, origin: Origin, group: bytes, error: str, now_ms: int) -> None:
@@ -365,6 +375,7 @@ def _moved(state: State, event: Moved) -> None:
             _come_back(state, slot, event.at_ms, is_redrive=move.is_redrive)
     if event.is_done:
         state.drained.add(len(move.runs), event.at_ms)
+        _count_move(state, len(move.runs), is_redrive=move.is_redrive)
 
 
 def _come_back(state: State, slot: int, now_ms: int, *, is_redrive: bool) -> None:
@@ -381,10 +392,12 @@ def _come_back(state: State, slot: int, now_ms: int, *, is_redrive: bool) -> Non
 def _expired(state: State, event: Expired) -> None:
     for run in event.runs:
         settle_waiting(state, run)
+        state.tally.expired += run.length
 
 
 def _escalated(state: State, event: Escalated) -> None:
     for run in event.runs:
+        state.tally.escalated += run.length
         for number in range(run.first, run.first + run.length):
             slot = state.slot_of(run.lane, number) or _loosen(state, state.lanes[run.lane], number)
             own = state.rows.escalations.get(slot)
@@ -590,6 +603,7 @@ def _hold_row(state: State, slot: int) -> None:
 
 
 def _purged(state: State, _: Purged) -> None:
+    state.tally.purged += state.live - state.moves.count
     before, names = state.rows, state.groups.names
     for lane in state.lanes:
         lane.clear()

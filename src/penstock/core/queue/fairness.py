@@ -192,6 +192,11 @@ class Shares:
         total = sum(self.weights)
         return -(-(ahead + 1) * total // self.weights[tier]) + TIERS
 
+    def bounds(self, ready: Sequence[int]) -> list[int]:
+        """Return the bound of each tier for a message behind all that are ready."""
+        total = sum(self.weights)
+        return [-(-(ahead + 1) * total // weight) + TIERS for ahead, weight in zip(ready, self.weights, strict=True)]
+
 
 def _due(columns: Sequence[tuple[int, int, int]], clock: int) -> int:
     """How many messages have a tag up to ``clock``, of tiers with a start, a stride and so many ready."""

@@ -20,7 +20,7 @@ A lease wakes no queue, though it will lapse: the leasing side knows until when.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, count, islice
 from typing import Any, NamedTuple
 
 from penstock.contract.messages import TIERS
@@ -51,6 +51,8 @@ from penstock.core.queue.timer_wheel import NEVER
 
 # Looking for the oldest message, no more groups than this are asked.
 _GROUPS_ASKED_MAX = 10_000
+# Looking for the oldest lease, no more than these: about half a millisecond.
+_LEASES_ASKED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,24 @@ def counts(state: State) -> QueueCounts:
     return QueueCounts(tuple(state.ready), state.leased, state.resting, len(state.spent), state.moves.count)
 
 
+def leased_sent_at_ms(state: State) -> int | None:
+    """When a message of the oldest lease was sent; None if nothing is leased.
+
+    Of very many leases the first are looked at: places in them are used again, so any of them may be old.
+    """
+    leases = state.leases
+    looked = leases.held[:_LEASES_ASKED_MAX]
+    # As C loops.
+    slot = min(compress(count(), looked), key=leases.leased_at_ms.__getitem__, default=None)
+    if slot is None:
+        return None
+    for part in leases.members(slot, leases.held[slot]):
+        if isinstance(part, int):
+            return state.rows.sent_at_ms[part]
+        return state.lanes[part[0]].sent_at_ms(part[1])
+    return None
+
+
 def spent_since_ms(state: State) -> int | None:
     """When the first of the messages that are to be buried had spent its deliveries."""
     first = next(iter(state.spent), None)
@@ -153,6 +173,8 @@ def oldest_sent_at_ms(state: State) -> list[int | None]:
     """When the message at the front of each tier was sent: the oldest, unless retries or aging stand before it."""
     found: list[int | None] = [None] * TIERS
     for tier in range(TIERS):
+        if not state.ready[tier]:
+            continue
         times = [
             lane.sent_at_ms(next(iter(lane.shelves[tier]))[0])
             for lane in state.lanes[tier:]
@@ -178,11 +200,11 @@ def bounds(state: State, now_ms: int) -> list[tuple[int, int | None]]:
 
     The bound holds for messages without a group, as long as the queue is not paused.
     """
-    found: list[tuple[int, int | None]] = []
-    for tier in range(TIERS):
-        leases = state.shares.bound(tier, state.ready[tier])
-        found.append((leases, state.started.ms_for(leases, now_ms)))
-    return found
+    leases = state.shares.bounds(state.ready)
+    rate = state.started.per_second(now_ms)
+    if not rate:
+        return [(count, None) for count in leases]
+    return [(count, int(count / rate * 1_000)) for count in leases]
 
 
 def contents(state: State, event: Leased) -> Contents:

@@ -80,7 +80,7 @@ LAYOUTS: Final[Mapping[type, Layout]] = {
             "drained": "drained",
             "started": "started",
         },
-        left_out={"settings", "due_ms", "delays", "aging", "reverts"},
+        left_out={"settings", "due_ms", "delays", "aging", "reverts", "tally"},
     ),
     Lane: Layout(
         {

@@ -41,6 +41,7 @@ from penstock.core.queue.message_groups import NOWHERE, MessageGroups
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.retry import goes_back, is_spent
 from penstock.core.queue.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
+from penstock.core.queue.tally import Tally
 from penstock.core.queue.timer_wheel import NEVER, Timer, Wheel
 
 # Timers that hold no more may be so many times those that do, before they are worked off in turns.
@@ -103,6 +104,7 @@ class State:
         "order",
         "drained",
         "started",
+        "tally",
     )
 
     def __init__(self, queue: int, settings: QueueSettings) -> None:
@@ -137,6 +139,7 @@ class State:
         self.order = 0
         self.drained = Meter()
         self.started = Meter()
+        self.tally = Tally()
 
     @property
     def live(self) -> int:
@@ -259,6 +262,7 @@ class State:
             for tier, count in lane.age(now_ms, self.settings.aging_ms):
                 self._count_plain(tier, -count)
                 self._count_plain(tier - 1, count)
+                self.tally.promoted += count
 
     def _delay_holds(self, at_ms: int, slot: int) -> bool:
         return self.rows.state[slot] == RESTING and self.rows.visible_at_ms[slot] == at_ms
@@ -301,6 +305,7 @@ class State:
         if not self._aging_holds(at_ms, slot):
             return 0
         self.retier(slot, self.rows.tier[slot] - 1, at_ms)
+        self.tally.promoted += 1
         return 1
 
     def restart_aging(self) -> None:
@@ -572,7 +577,9 @@ class State:
         if cost > most:
             mask, cost = lowest_bits(mask, most), most
             self.leases.wheel.add(at_ms, lease)
-        self.leased -= mask.bit_count()
+        count = mask.bit_count()
+        self.leased -= count
+        self.tally.lapsed += count
         members = list(self.leases.members(slot, mask))
         self.leases.make_late(slot, mask)
         for part in members:

@@ -87,12 +87,35 @@ async def queues(shards: ShardSet, *, prefix: str, after: str, most: int) -> lis
 
 async def counts(shard: Shard, queue: str) -> Counts:
     async with shard.answer:
-        state = present(shard, queue).state
-        found = queries.counts(state)
-        oldest = tuple(queries.oldest_sent_at_ms(state))
-        delayed, stuck_since_ms = found.resting + found.moving, queries.spent_since_ms(state)
-        noisy = queries.noisy(state)
-        return Counts(found.ready, found.leased, delayed, oldest, found.spent, stuck_since_ms, *noisy)
+        return _counts(present(shard, queue).state)
+
+
+_NONE = (None,) * TIERS
+
+
+def _counts(state: State) -> Counts:
+    found = queries.counts(state)
+    if not found.live:
+        return Counts(found.ready, 0, 0, _NONE)
+    oldest = tuple(queries.oldest_sent_at_ms(state)) if any(found.ready) else _NONE
+    delayed, stuck_since_ms = found.resting + found.moving, queries.spent_since_ms(state)
+    noisy = queries.noisy(state)
+    leased_sent_at_ms = queries.leased_sent_at_ms(state) if found.leased else None
+    return Counts(found.ready, found.leased, delayed, oldest, found.spent, stuck_since_ms, *noisy, leased_sent_at_ms)
+
+
+async def summaries(shards: ShardSet, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
+    """Describe and count some queues: all of them are looked at at once, and wait for the disk together."""
+    async with shards.answer:
+        found: list[tuple[Description, Counts] | None] = []
+        for queue in queues:
+            shard = shards.find(queue)
+            if shard is None:
+                found.append(None)
+                continue
+            state = present(shard, queue).state
+            found.append((_description(shards, queue, state), _counts(state)))
+        return found
 
 
 def wakes_at_ms(shard: Shard, queue: str) -> int | None:
@@ -101,19 +124,22 @@ def wakes_at_ms(shard: Shard, queue: str) -> int | None:
 
 async def describe(shards: ShardSet, queue: str) -> Description:
     async with shards.answer:
-        state = present(await shards.at(queue), queue).state
-        grave = grave_of(queue, state)
-        shard = shards.find(grave)
-        grave_id = None if shard is None else queue_id(shard.queue(grave).state.queue)
-        return Description(
-            queue=queue,
-            id=queue_id(state.queue),
-            settings=state.settings,
-            created_at_ms=state.created_at_ms or None,
-            dead_letters=None if grave_id is None else grave,
-            dead_letters_id=grave_id,
-            bounds=tuple(Bound(*bound) for bound in queries.bounds(state, state.now_ms)),
-        )
+        return _description(shards, queue, present(await shards.at(queue), queue).state)
+
+
+def _description(shards: ShardSet, queue: str, state: State) -> Description:
+    grave = grave_of(queue, state)
+    shard = shards.find(grave)
+    grave_id = None if shard is None else queue_id(shard.memory.numbers[grave])
+    return Description(
+        queue=queue,
+        id=queue_id(state.queue),
+        settings=state.settings,
+        created_at_ms=state.created_at_ms or None,
+        dead_letters=None if grave_id is None else grave,
+        dead_letters_id=grave_id,
+        bounds=tuple(map(Bound._make, queries.bounds(state, state.now_ms))),
+    )
 
 
 def grave_of(queue: str, state: State) -> str:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from penstock.contract.limits import KIB, TURN_ROWS
 from penstock.contract.queue_settings import History as HistoryKept
-from penstock.core.queue.events import Buried, Event, Opened, QueueCreated, Redriven
+from penstock.core.queue.events import Acked, Buried, Event, Opened, QueueCreated, Redriven
 from penstock.core.queue.message import Run
 from penstock.core.queue.queries import WAKING
 from penstock.core.queue.queue import Queue
@@ -88,6 +88,7 @@ class JournalEntry(NamedTuple):
 class Shard:
     def __init__(self, runtime: Runtime, log: Log, memory: ShardState, keep: RetentionLimits = ON_DISK) -> None:
         self._runtime = runtime
+        self._handling = runtime.timings.handling
         self.log = log
         self.answer = DurableAnswer(log)
         self.memory = memory
@@ -226,6 +227,10 @@ class Shard:
         return names
 
     def _apply(self, event: Event, offset: int, size_bytes: int) -> None:
+        if type(event) is Acked:
+            # Asked before the event is applied: it is then that the queue still knows.
+            leased_at_ms = self.memory.queues[event.queue].state.leases.leased_at_ms[event.lease & 0xFFFF_FFFF]
+            self._handling.add((event.at_ms - leased_at_ms) / 1_000, event.mask.bit_count())
         history = self.history
         if history is not None:
             if type(event) in SETTLING:

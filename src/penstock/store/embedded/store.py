@@ -32,6 +32,7 @@ from penstock.core.queue.message import Drafts, Receipt, Sender, masks
 from penstock.core.queue.queries import contents as contents_of
 from penstock.core.queue.queue import Queue, SendDecision
 from penstock.core.queue.state import State
+from penstock.core.queue.tally import Tally
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull
@@ -51,7 +52,7 @@ from penstock.store.embedded.retention import (
 from penstock.store.embedded.shard import JournalEntry, Shard
 from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS, UPKEEP_MS
 from penstock.store.embedded.shard_set import ShardSet
-from penstock.store.errors import QueueExists, QueueNotFound, ShardNotFound
+from penstock.store.errors import QueueExists, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
     EVERY_MESSAGE,
@@ -187,21 +188,17 @@ class EmbeddedStore:
     async def summaries(self, queues: Sequence[str]) -> list[tuple[Description, Counts] | None]:
         found: list[tuple[Description, Counts] | None] = []
         for first in range(0, len(queues), SUMMARIES_TURN):
-            # Those of a turn wait for the disk together; between two turns others are served.
-            async with asyncio.TaskGroup() as tasks:
-                looks = [tasks.create_task(self._summary(queue)) for queue in queues[first : first + SUMMARIES_TURN]]
-            found += [look.result() for look in looks]
+            # Between two turns others are served.
+            found += await queries.summaries(self._shards, queues[first : first + SUMMARIES_TURN])
             await asyncio.sleep(0)
         return found
 
-    async def _summary(self, queue: str) -> tuple[Description, Counts] | None:
-        try:
-            return await self.describe(queue), await self.counts(queue)
-        except QueueNotFound:
-            return None
-
     async def name(self, queue_id: str) -> str:
         return await self._shards.named(parse_queue(queue_id))
+
+    def tally(self, queue: str) -> Tally | None:
+        shard = self._shards.find(queue)
+        return None if shard is None else shard.memory.queues[shard.memory.numbers[queue]].state.tally
 
     def now_ms(self) -> int:
         return self._shards.all[0].now_ms()

@@ -79,7 +79,9 @@ class Maintenance:
     async def tidy(self) -> None:
         """Run maintenance on queues in which something is due."""
         await self.turn()
+        there: set[int] = set()
         async for queues in self._cache.pages():
+            there.update(known.number for known in queues)
             for known in await self._due(queues):
                 # The queue may have been deleted a moment ago; or an open transaction holds its messages, and other
                 # queues must not wait for that.
@@ -91,7 +93,16 @@ class Maintenance:
                 async with asyncio.timeout(QUEUE_S_MAX):
                     await self.purge(queue, PurgeTurn(purge, 0, is_over=False))
         await self._database.call("tidy", self._now_ms(), SENDER_MS, SENDERS_MAX, OPERATION_MS)
+        await self._take_tallies()
+        self._cache.keep_tallies(there)
         await self._retire_history()
+
+    async def _take_tallies(self) -> None:
+        """Count what steps of any server, or program, have noted. A row that is taken by a server that dies is lost."""
+        for number, lapsed, promoted in await self._database.ask("take_tallies"):
+            tally = self._cache.tally(number)
+            tally.lapsed += lapsed
+            tally.promoted += promoted
 
     async def _due(self, queues: Sequence[CachedQueue]) -> list[CachedQueue]:
         now_ms = self._now_ms()
@@ -136,11 +147,13 @@ class Maintenance:
             if not count:
                 break
             known.drained.add(count, now_ms)
+            self._cache.tally(known.number).expired += count
             if settings.is_fifo:
                 self._wake(known.name)
 
     async def purge(self, queue: str, turn: PurgeTurn) -> int:
         """Run a purge to its end, and return how many messages it settled in all, also on other servers."""
+        before, known = turn.settled, await self._cache.find(queue)
         while not turn.is_over:
             try:
                 turn = await retry_on_lock(
@@ -151,6 +164,8 @@ class Maintenance:
                     f"{error}. {turn.settled} messages were purged; the others follow when they are free"
                 ) from error
             self._wake(queue)
+        if known is not None:
+            self._cache.tally(known.number).purged += turn.settled - before
         return turn.settled
 
     async def _purge_turn(self, purge: int) -> PurgeTurn:
@@ -231,6 +246,7 @@ class Maintenance:
             self.tell_full(known.name, grave.name)
         if count:
             known.drained.add(count, now_ms)
+            self._cache.tally(known.number).buried += count
             self._wake(grave.name)
             if known.settings.is_fifo:
                 self._wake(known.name)

@@ -23,7 +23,7 @@ from psycopg import AsyncConnection, OperationalError
 
 from penstock.core.queue.message import Drafts, Receipt
 from penstock.core.routes import Routes
-from penstock.runtime.interface import Clock, Dice, LogEventWriter
+from penstock.runtime.interface import Clock, Dice, LogEventWriter, Timings
 from penstock.store.errors import QueueNotFound, StoreForbids, StoreUnfit, StoreUnreachable
 from penstock.store.postgres.caller_transaction import CallerTransaction, QueueElsewhere, Raw, Transactions
 from penstock.store.postgres.connection import ConnectionLost
@@ -53,7 +53,7 @@ class CommonClock:
 
 
 @asynccontextmanager
-async def open_several(
+async def open_several(  # noqa: PLR0913 - as for one.
     databases: Sequence[PostgresSettings],
     *,
     clock: Clock,
@@ -61,6 +61,7 @@ async def open_several(
     may_migrate: bool = True,
     has_upkeep: bool = True,
     log_event: LogEventWriter = quiet,
+    timings: Timings | None = None,
 ) -> AsyncIterator[tuple[list[PostgresStore], list[int]]]:
     """Open databases until the block ends; yields the distinct stores, and for each given database its store.
 
@@ -80,7 +81,7 @@ async def open_several(
             with _entry(owner):
                 store = await PostgresStore.open(
                     databases[owner], clock=common, dice=dice, may_migrate=may_migrate, has_upkeep=has_upkeep,
-                    log_event=log_event,
+                    log_event=log_event, timings=timings,
                 )  # fmt: skip
             stores.append(await stack.enter_async_context(store))
             common.join(store)

@@ -160,6 +160,7 @@ class RedriveSteps:
                 self._database, ("redrive", values), operation=self._dice.token(), now_ms=now_ms
             )
             known.drained.add(len(moved), now_ms)
+            self._cache.tally(known.number).redriven += len(moved)
             went[name] = [key for key in keys if key in set(moved)]
         return went
 

@@ -128,6 +128,7 @@ class QueueSummary(NamedTuple):
     noisy_groups: int
     noisy_ready: int
     noisy_leased: int
+    leased_sent_at_ms: int | None
 
     def has_aged(self, known: CachedQueue, now_ms: int) -> bool:
         """Whether some have to move up to the next tier."""
@@ -160,6 +161,7 @@ class QueueSummary(NamedTuple):
             self.noisy_groups,
             self.noisy_ready if self.noisy_ready < COUNTED_MOST else max(kept.noisy_ready, self.noisy_ready),
             self.noisy_leased,
+            self.leased_sent_at_ms,
         )
 
 

@@ -15,6 +15,7 @@ The rest belongs to this process, and may be wrong without harm:
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -30,6 +31,7 @@ from penstock.contract.queue_settings import History, QueueSettings
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.retry import backoff_ms
+from penstock.core.queue.tally import Tally
 from penstock.store.errors import QueueNotFound
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database
@@ -366,8 +368,18 @@ class QueueCache:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[str, CachedQueue] = {}
+        # What this process has counted in queues, by their numbers.
+        self._tallies: dict[int, Tally] = {}
         # Names that are being given or taken away by this process.
         self._in_doubt: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def tally(self, number: int) -> Tally:
+        """Return where to count what happens in a queue."""
+        return self._tallies.setdefault(number, Tally())
+
+    def tally_of(self, name: str) -> Tally | None:
+        known = self._known.get(name)
+        return None if known is None else self._tallies.get(known.number)
 
     @property
     def all(self) -> list[CachedQueue]:
@@ -461,6 +473,11 @@ class QueueCache:
                 if not is_changed(error):
                     raise
             known = await self.get(name, is_fresh=True)
+
+    def keep_tallies(self, numbers: AbstractSet[int]) -> None:
+        """Forget what was counted in queues that are gone."""
+        for number in self._tallies.keys() - numbers:
+            del self._tallies[number]
 
     async def pages(self) -> AsyncIterator[list[CachedQueue]]:
         """Read all queues there are, some at a time."""

@@ -32,7 +32,7 @@ MIGRATIONS = (
     "0008_lanes_by_name", "0009_redrives", "0010_gentle_vacuum", "0011_locks", "0012_lines_of_leased", "0013_keys",
     "0014_history_retention", "0015_room", "0016_orders", "0017_leased_by_key", "0018_audit_log",
     "0019_leased_in_order", "0020_plain_alone", "0021_spans", "0022_held_by_groups", "0023_purges",
-    "0024_spans_of_tiers", "0025_nodes",
+    "0024_spans_of_tiers", "0025_nodes", "0026_tallies",
 )  # fmt: skip
 
 _PACKAGE = "penstock.store.postgres"

@@ -11,6 +11,7 @@ each other only through the database.
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
@@ -18,8 +19,9 @@ from typing import Self, TypeVar
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.drafts import fault
-from penstock.core.queue.message import Drafts, Receipt, Sender
-from penstock.runtime.interface import Clock, Dice, LogEventWriter
+from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
+from penstock.core.queue.tally import Tally
+from penstock.runtime.interface import Clock, Dice, Histogram, LogEventWriter, Timings
 from penstock.store.errors import QueueNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
@@ -63,11 +65,42 @@ from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
 T = TypeVar("T")
 
 
+# How many leases are remembered to tell how long their messages were handled.
+_LEASES_REMEMBERED = 20_000
+
+
+class LeaseTimes:
+    """When this process made its latest leases. An ack of another lease is not measured."""
+
+    def __init__(self, handling: Histogram) -> None:
+        self._handling = handling
+        self._leased_at_ms: dict[int, int] = {}
+
+    def leased(self, lease: int | None, now_ms: int) -> None:
+        if lease is None:
+            return
+        if len(self._leased_at_ms) >= _LEASES_REMEMBERED:
+            del self._leased_at_ms[next(iter(self._leased_at_ms))]
+        self._leased_at_ms[lease] = now_ms
+
+    def acked(self, receipts: Sequence[Receipt], outcomes: Sequence[Outcome], now_ms: int) -> None:
+        if isinstance(receipts, Receipts):
+            counts = Counter({receipts.lease: outcomes.count(Outcome.DONE)})
+        else:
+            pairs = zip(receipts, outcomes, strict=True)
+            counts = Counter(receipt.lease for receipt, outcome in pairs if outcome is Outcome.DONE)
+        for number, count in counts.items():
+            leased_at_ms = self._leased_at_ms.get(number)
+            if leased_at_ms is not None and count:
+                self._handling.add((now_ms - leased_at_ms) / 1_000, count)
+
+
 class PostgresStore:
     """Satisfies `store.interface.QueueStore`; see there for what the verbs promise."""
 
-    def __init__(self, settings: PostgresSettings, *, clock: Clock, dice: Dice) -> None:
+    def __init__(self, settings: PostgresSettings, *, clock: Clock, dice: Dice, timings: Timings | None = None) -> None:
         self._clock = clock
+        self._handling = LeaseTimes((timings or Timings()).handling)
         self._dice = dice
         self._database = Database(settings)
         self._cache = QueueCache(self._database)
@@ -88,7 +121,7 @@ class PostgresStore:
         self._settling: dict[int, asyncio.Future[None]] = {}
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 - what it keeps, what it is given of the world, and what it may do.
         cls,
         settings: PostgresSettings,
         *,
@@ -97,12 +130,13 @@ class PostgresStore:
         may_migrate: bool = True,
         has_upkeep: bool = True,
         log_event: LogEventWriter = quiet,
+        timings: Timings | None = None,
     ) -> "PostgresStore":
         """Connect, and bring the schema up to date if that is allowed. What it waits for is logged.
 
         Raises `NotDurable`, `SchemaMissing`, and `ConnectionLost` if there is no such database.
         """
-        store = cls(settings, clock=clock, dice=dice)
+        store = cls(settings, clock=clock, dice=dice, timings=timings)
         try:
             await store._leadership.open(may_migrate=may_migrate, log_event=log_event)
             await store._maintenance.turn()
@@ -289,6 +323,7 @@ class PostgresStore:
             return None, known.has_spent
         if found.homes is not None:
             await self._names.learn({home for home in found.homes if home is not None})
+        self._handling.leased(found.lease, now_ms)
         delivery = lease.delivery(known, found, token=token, until_ms=now_ms + length_ms, name_of=self._names.of)
         return delivery, known.has_spent
 
@@ -312,6 +347,7 @@ class PostgresStore:
                 self._database, known, receipts, outlives=outlives, period=self._maintenance.period,
                 now_ms=self.now_ms(), operation=self._dice.token(),
             )  # fmt: skip
+            self._handling.acked(receipts, outcomes, self.now_ms())
             if known.settings.is_fifo and Outcome.DONE in outcomes:
                 self._wake(known.name)
             return outcomes
@@ -375,7 +411,13 @@ class PostgresStore:
             done.set_result(None)
 
     async def purge(self, queue: str) -> int:
-        return await self._maintenance.purge(queue, await self._alone(queue, self._changes.begin_purge))
+        begun = await self._alone(queue, self._changes.begin_purge)
+        tally = self._cache.tally_of(queue) or self._cache.tally((await self._cache.get(queue)).number)
+        tally.purged += begun.settled
+        return await self._maintenance.purge(queue, begun)
+
+    def tally(self, queue: str) -> Tally | None:
+        return self._cache.tally_of(queue)
 
     # What can be asked.
 
@@ -417,12 +459,15 @@ class PostgresStore:
         check_ids(ids)
         # A lease that another process gave out may have ended this instant.
         await self._present(queue, with_others=True)
-        return await self._cache.run(
-            queue,
-            lambda known: operations.escalate(
+
+        async def escalate(known: CachedQueue) -> list[Outcome]:
+            outcomes = await operations.escalate(
                 self._database, known, ids, order, now_ms=self.now_ms(), operation=self._dice.token()
-            ),
-        )
+            )
+            self._cache.tally(known.number).escalated += outcomes.count(Outcome.DONE)
+            return outcomes
+
+        return await self._cache.run(queue, escalate)
 
     async def redrive(self, dead_letters: str, order: RedriveOrder) -> Redrive:
         if order.into == dead_letters:

@@ -17,6 +17,8 @@ DECLARE
     v_found bytea[];
     v_count bigint;
     v_is_more boolean := false;
+    v_lapsed bigint := 0;
+    v_promoted bigint := 0;
 BEGIN
     -- Called by itself, too: what moves while a purge or a deletion looks would be seen in neither place, and be left.
     PERFORM pg_sequence_last_value(to_regclass('penstock.lane_' || p_queue || '_0'));
@@ -64,6 +66,7 @@ BEGIN
             WHERE e.number = due.number AND coalesce(l.until_ms, e.until_ms) <= p_now OFFSET 0
         ) AS l;
         IF v_leases IS NOT NULL THEN
+            v_lapsed := cardinality(v_leases);
             PERFORM penstock.unlease(
                 p_queue, p_now, v_leases, v_rows, 0::smallint, NULL, '', p_deliveries_max, p_aging_ms, p_is_fifo
             );
@@ -94,9 +97,13 @@ BEGIN
         v_found := penstock.age(
             p_queue, p_now, v_tier::smallint, p_aging_ms[v_tier + 1], p_most, p_bounds[v_tier + 1]
         );
+        v_promoted := v_promoted + coalesce(cardinality(v_found), 0);
         v_groups := v_groups || v_found;
         v_is_more := v_is_more OR cardinality(v_found) >= p_most;
     END LOOP;
+    IF v_lapsed > 0 OR v_promoted > 0 THEN
+        INSERT INTO penstock.tally (queue, lapsed, promoted) VALUES (p_queue, v_lapsed, v_promoted);
+    END IF;
     IF p_is_fifo THEN
         PERFORM penstock.refresh_lines(p_queue, v_groups);
     END IF;

@@ -72,15 +72,24 @@ SELECT
             ) AS m
             LIMIT %(most)s
         ) AS message
-    )::integer AS noisy_ready, noise.held
+    )::integer AS noisy_ready, noise.held,
+    (
+        -- Packed, the first eight bytes are the time of the first.
+        SELECT coalesce(
+            ('x' || encode(substr(e.sent_ats_ms, 1, 8), 'hex'))::bit(64)::bigint,
+            (SELECT min(l.sent_at_ms) FROM penstock.leased AS l WHERE l.lease = e.number)
+        ) FROM penstock.lease AS e WHERE e.number = held.oldest
+    ) AS leased_sent_ms
 FROM unnest(%(names)s, %(versions)s, %(looked)s) AS w (name, version, looked)
 CROSS JOIN LATERAL (
     SELECT number, name, settings, version, grave, created_at_ms FROM penstock.queue
     WHERE name = w.name AND deleted_at_ms IS NULL OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
-    SELECT count(*)::integer AS leases, coalesce(sum(lease.held), 0)::bigint AS leased FROM (
-        SELECT e.held FROM penstock.lease AS e WHERE e.queue = q.number ORDER BY e.wakes_at_ms LIMIT %(most)s
+    SELECT count(*)::integer AS leases, coalesce(sum(lease.held), 0)::bigint AS leased,
+        (array_agg(lease.number ORDER BY lease.leased_at_ms) FILTER (WHERE lease.held > 0))[1] AS oldest
+    FROM (
+        SELECT e.number, e.held, e.leased_at_ms FROM penstock.lease AS e WHERE e.queue = q.number ORDER BY e.wakes_at_ms LIMIT %(most)s
     ) AS lease
 ) AS held
 CROSS JOIN LATERAL (
