@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,31 +14,33 @@ from tests.cluster.pair import Pair
 from tests.cluster.site import Site
 
 console = Console(highlight=False)
+# Where a second terminal finds what runs here.
+ENVIRONMENT = Path("cluster.env")
 
 
 def main() -> None:
     console.print("Starting PostgreSQL, its synchronous standby and three servers …")
     with Pair(options={"autovacuum": "on"}) as pair, Site(pair, "--no-kafka") as site:
         try:
-            console.print(*_introduction(site), sep="\n", soft_wrap=True)
+            ENVIRONMENT.write_text(site.environment())
+            console.print(*_introduction(), sep="\n", soft_wrap=True)
             with Live(console=console, auto_refresh=False) as live:
                 while True:
                     live.update(_drawn(site), refresh=True)
                     time.sleep(1)  # Real time: a look each second, as `penstock top` has it.
         except KeyboardInterrupt:
             console.print("Stopping …")
+        finally:
+            ENVIRONMENT.unlink(missing_ok=True)
 
 
-def _introduction(site: Site) -> Iterator[str]:
-    yield "\nTry, in another terminal:\n"
-    yield f"  export PENSTOCK_URL={site.url}"
-    yield "  penstock queue create orders; penstock send orders teapot; penstock receive orders"
-    yield f"  penstock cluster status --store '{site.store}'"
-    pids = {name: server.pid for name, server in site.servers.items() if server is not None}
-    yield "\nand kill what you like; with a killed primary, promote the standby:\n"
-    yield "  " + "  ".join(f"kill -9 {pid}  # {name}" for name, pid in pids.items())
-    yield f"  kill -9 {site.pair.primary.pid}  # the primary"
-    yield f"  psql -h {site.pair.standby.folder} -U postgres -c 'SELECT pg_promote()'\n"
+def _introduction() -> Iterator[str]:
+    yield f"\nIn another terminal, in this folder, {ENVIRONMENT} says where everything is:\n"
+    yield f"  source .venv/bin/activate; source {ENVIRONMENT}"
+    yield "  penstock queue create orders; penstock send orders teapot"
+    yield "  kill -9 $ONE; penstock receive orders; penstock cluster check"
+    yield "  kill -9 $PRIMARY; promote; penstock cluster status\n"
+    yield "docs/tutorial/three-servers.md tells more. Ctrl-C ends all.\n"
 
 
 def _drawn(site: Site) -> RenderableType:

@@ -20,7 +20,12 @@ class Pair:
 
     def __init__(self, version: int | None = None, *, options: dict[str, str] | None = None) -> None:
         # Autovacuum would take its turn when a test measures.
-        self._options = {"autovacuum": "off", "wal_receiver_status_interval": "1", **(options or {})}
+        self._options = {
+            "autovacuum": "off",
+            "wal_receiver_status_interval": "1",
+            "wal_retrieve_retry_interval": "200ms",
+            **(options or {}),
+        }
         self.primary = Server(version, options=self._options)
         try:
             self.standby = Server(options=self._options, follows=self.primary)
@@ -53,8 +58,9 @@ class Pair:
 
     def follow(self) -> None:
         """Give the promoted one a standby of its own: a new copy, in the place of the lost one."""
-        self.primary.close()
-        self.primary, self.standby = self.standby, Server(options=self._options, follows=self.standby)
+        lost, self.primary = self.primary, self.standby
+        lost.close()
+        self.standby = Server(options=self._options, follows=self.primary, folder=lost.folder)
         self.wait_for(STANDBY)
 
     def pause_standby(self) -> None:

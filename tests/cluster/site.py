@@ -1,6 +1,7 @@
 """Three servers over a pair, each a process of its own, on ports that stay when a server is started again."""
 
 import signal
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,19 @@ class Site:
     def url(self) -> str:
         """The URL of all servers, for a client or a worker."""
         return "http://" + ",".join(f"127.0.0.1:{self._ports[name].number}" for name in NAMES)
+
+    def environment(self) -> str:
+        """What `make cluster` writes down for a shell: where everything is, and what to kill."""
+        pids = {name.upper(): server.pid for name, server in self.servers.items() if server is not None}
+        pids["PRIMARY"] = self.pair.primary.pid
+        promote = f"import psycopg; psycopg.connect('{self.pair.standby.dsn}', autocommit=True)"
+        lines = [
+            f"export PENSTOCK_URL='{self.url}'",
+            f"export PENSTOCK_STORE='{self.store}'",
+            *(f"{name}={pid}" for name, pid in pids.items()),
+            f"""promote() {{ '{sys.executable}' -c "{promote}.execute('SELECT pg_promote()')"; }}""",
+        ]
+        return "\n".join(lines) + "\n"
 
     def start(self, name: str) -> None:
         options = ("--port", str(self._ports[name].number), "--store", self.store, "--node", name, *self._options)

@@ -12,7 +12,8 @@ stand for any text.
 A page that speaks to `127.0.0.1:8080`, or to Kafka at `127.0.0.1:9092`, or calls `penstock.connect()`, has a server of
 its own: one is started for it, with an empty folder, and its address is put in the
 place of the other, in what is run and in what is to be printed. One that speaks to
-`postgresql://localhost/shop`, or `…/mail`, has an empty database of its own in the same way.
+`postgresql://localhost/shop`, or `…/mail`, has an empty database of its own in the same way. One that reads
+`cluster.env` has the three servers of `make cluster`.
 """
 
 import contextlib
@@ -27,12 +28,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from tests.cluster.pair import Pair
+from tests.cluster.site import Site
 from tests.docs.pages import KINDS, ROOT, Block, Page
 from tests.docs.serving import KAFKA_SAID, SAID, kafka_server, server
 from tests.postgres.servers import shared_server
 
 DATABASES = ("postgresql://localhost/shop", "postgresql://localhost/mail")
 COMMAND_SECONDS_MAX = 900
+# What `make cluster` writes.
+_CLUSTER = "cluster.env"
 _END = "--end-of-command--"
 _ASKS_FOR_A_SERVER = re.compile(
     rf"{re.escape(SAID)}|{re.escape(KAFKA_SAID)}|\bconnect\(\)"
@@ -62,6 +67,11 @@ def _database_for(page: Page) -> dict[str, str]:
 def _server_for(page: Page) -> Iterator[dict[str, str]]:
     """Give the addresses of the page's own server, by what stands for them in the page; none, if it needs none."""
     text = "\n".join(block.text for block in page.blocks if block.kind in _RUNNABLE)
+    if _CLUSTER in text:
+        with Pair() as pair, Site(pair, "--no-kafka") as site:
+            Path(_CLUSTER).write_text(site.environment())
+            yield {}
+        return
     if not _ASKS_FOR_A_SERVER.search(text):
         yield {}
         return

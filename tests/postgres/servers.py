@@ -75,7 +75,8 @@ def programs(version: int | None = None) -> Programs:
 class Server:
     """One PostgreSQL with an empty folder, running from the start; end it with `close` or leave its `with`.
 
-    One that ``follows`` another begins with a copy of it, and is its standby until it is promoted.
+    One that ``follows`` another begins with a copy of it, and is its standby until it is promoted. A ``folder`` is
+    given to one that takes the place of another, which was closed.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Server:
         *,
         options: Mapping[str, str] | None = None,
         follows: "Server | None" = None,
+        folder: Path | None = None,
     ) -> None:
         self.programs: Programs = programs(version) if follows is None else follows.programs
         self._follows = follows
@@ -91,7 +93,8 @@ class Server:
         self._user = unprivileged_user()
         self._numbers = itertools.count(1)
         # Short, since the path of a Unix socket may have about a hundred characters.
-        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+        self.folder.mkdir(exist_ok=True)
         if self._user is not None:
             shutil.chown(self.folder, self._user)
         self.folder.chmod(0o755)

@@ -148,6 +148,21 @@ def _subclasses(kind: type) -> list[type]:
     return [kind, *kind.__subclasses__()]
 
 
+async def test_a_receive_that_was_not_confirmed_gives_its_messages_back_uncounted(pair: Pair) -> None:
+    async with opened(pair.new_database()) as store:
+        await store.create("orders", QueueSettings())
+        await store.send("orders", named())
+        pair.pause_standby()
+        with pytest.raises(OutcomeUnknown):
+            await store.lease("orders", want=1)
+        assert (await store.counts("orders")).leased == 1
+        pair.resume_standby()
+        await until_served(store)
+        delivery = await store.lease("orders", want=1)
+        assert delivery is not None
+        assert list(delivery.deliveries) == [1]
+
+
 async def test_a_standby_that_is_away_for_a_moment_is_waited_for(pair: Pair) -> None:
     settings = PostgresSettings(url=pair.new_database(), commit_timeout_s=_SECONDS_MAX)
     async with await PostgresStore.open(settings, clock=SystemClock(), dice=SystemDice()) as store:

@@ -13,6 +13,8 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -48,7 +50,7 @@ from penstock.store.interface import (
 from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 from penstock.store.postgres import lease, listing, operations, queries, send, settle
 from penstock.store.postgres.audit_log import PostgresAuditLog
-from penstock.store.postgres.connection import ConnectionLost
+from penstock.store.postgres.connection import CommitUnconfirmed, ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.durability import CommitState
 from penstock.store.postgres.errors import quiet, retry_on_lock
@@ -63,6 +65,8 @@ from penstock.store.postgres.queue_admin import QueueChanges, check_settings
 from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
 
 T = TypeVar("T")
+# Of leases that were not confirmed so many are given back; others lapse.
+_UNHEARD_MAX = 1_000
 
 
 # How many leases are remembered to tell how long their messages were handled.
@@ -117,6 +121,8 @@ class PostgresStore:
         self.redrives = PostgresRedrives(self._database)
         self.keys = KeyTable(self._database)
         self.nodes = NodeTable(self._database, self.now_ms)
+        # Leases that were not confirmed in time: by queue and token. Nobody has their receipts.
+        self._unheard: list[tuple[str, int]] = []
         # Leases whose receipts this process is settling: another settling of the same waits its turn.
         self._settling: dict[int, asyncio.Future[None]] = {}
 
@@ -294,6 +300,8 @@ class PostgresStore:
 
     async def lease(self, queue: str, *, want: int, lease_ms: int | None = None) -> Delivery | None:
         lease.check_lease(want, lease_ms)
+        if self._unheard:
+            await self._give_back_unheard()
         delivery, has_spent = await self._cache.run(queue, lambda known: self._lease(known, want, lease_ms))
         if has_spent:
             await self._cache.run(queue, self._bury)
@@ -319,6 +327,9 @@ class PostgresStore:
         except ConnectionLost:
             await self._give_back(known, token)
             found = await lease.lease(self._database, known, asked)
+        except CommitUnconfirmed:
+            self._unheard = [*self._unheard[-_UNHEARD_MAX:], (known.name, token)]
+            raise
         if not found.length:
             return None, known.has_spent
         if found.homes is not None:
@@ -334,6 +345,14 @@ class PostgresStore:
             pass
         # What is left, and what has no room there, is found when the clock is looked at next.
         known.has_spent = False
+
+    async def _give_back_unheard(self) -> None:
+        """Undo leases that were made while no standby confirmed them."""
+        self._database.gate.check()
+        while self._unheard:
+            queue, token = self._unheard.pop()
+            with suppress(QueueNotFound):
+                await self._cache.run(queue, partial(self._give_back, token=token))
 
     async def _give_back(self, known: CachedQueue, token: int) -> None:
         """Undo a lease whose answer was lost, if it was made: no consumer has its receipts."""
