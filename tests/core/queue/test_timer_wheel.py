@@ -75,8 +75,37 @@ def test_timers_that_no_longer_hold_are_dropped_when_they_are_the_greater_part()
     for number in range(10_000):
         wheel.add(1_000_000 + number, number)
         wheel.thin(10, lambda timers: [timer for timer in timers if timer[1] % 1_000 == 0])
-    assert len(wheel) < 5_000
+    assert len(wheel) < 6_000
     assert {0, 1_000, 9_000} <= set(wheel.pop_due(NEVER - 1))
+
+
+def test_timers_that_no_longer_hold_are_dropped_some_with_each_call() -> None:
+    wheel, seen = Wheel(), 0
+
+    def is_odd(timers: Iterable[Timer]) -> list[Timer]:
+        nonlocal seen
+        found = list(timers)
+        seen += len(found)
+        return [timer for timer in found if timer[1] % 2]
+
+    # Half of them at one instant, in many runs; the others each at its own.
+    timers = [(160, number) for number in range(20_000)] + [(1_000 + 16 * number, number) for number in range(20_000)]
+    for timer in timers:
+        wheel.add(*timer)
+    calls = []
+    while wheel.count > len(timers) // 2:
+        seen = 0
+        wheel.thin(len(timers) // 4, is_odd)
+        calls.append(seen)
+    assert sum(calls) == len(timers)
+    assert max(calls) < 5_000
+    assert sorted(wheel) == [timer for timer in timers if timer[1] % 2]
+    # Also when some are taken meanwhile.
+    wheel.thin_at = 0
+    for expected in sorted(timer for timer in timers if timer[1] % 2):
+        wheel.thin(1, lambda found: [timer for timer in found if timer[1] % 2])
+        assert (wheel.next_ms(), wheel.pop()) == expected
+    assert (wheel.next_ms(), len(wheel)) == (NEVER, 0)
 
 
 def test_the_next_timer_that_holds_is_found_behind_those_that_do_not() -> None:

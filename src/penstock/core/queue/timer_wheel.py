@@ -7,7 +7,7 @@
 A timer is a number and an instant; eight bytes while it is far. Nothing is ever
 taken out early. The owner of the timers knows by looking at its own state
 whether one still holds (a lease that was acked, a deadline that moved), and
-`thin` drops those that do not when they have become the greater part.
+`thin` drops those that do not when they have become the greater part, some with each call.
 
 A million timers of one instant are sorted 4,096 at a time while they are added, and merged
 1,024 at a time while they are taken: no call takes longer the more of them there are.
@@ -36,14 +36,29 @@ _MERGED = 1_024
 # So many are sorted at once where many are added at once, in a thread.
 _FILLED = 16_384
 
+# `thin` looks at so many with each call, or at one bucket or run.
+_THINNED = 500
+
 # When, and what, sorted by falling time.
 _Run: TypeAlias = "tuple[array[int], array[int]]"
+_NO_RUN: _Run = (array("q"), array("Q"))
 
 
 class Wheel:
     """Timers in the order of their time. Two arrays hold a far bucket: when, and what."""
 
-    __slots__ = ("_far", "_far_runs", "_heap", "_near", "_near_bucket", "_near_runs", "_firsts", "count", "thin_at")
+    __slots__ = (
+        "_far",
+        "_far_runs",
+        "_heap",
+        "_near",
+        "_near_bucket",
+        "_near_runs",
+        "_firsts",
+        "_unthinned",
+        "count",
+        "thin_at",
+    )
 
     def __init__(self) -> None:
         self._far: dict[int, tuple[array[int], array[int]]] = {}
@@ -55,6 +70,8 @@ class Wheel:
         # What of the first bucket comes after `_near`: runs, and a heap of the first timer of each with its place.
         self._near_runs: list[_Run] = []
         self._firsts: list[tuple[int, int, int]] = []
+        # Far buckets, and runs of them, that `thin` has not looked at yet.
+        self._unthinned: list[int | _Run] = []
         self.count = 0
         self.thin_at = _THIN_FROM
 
@@ -115,11 +132,12 @@ class Wheel:
 
     def next_ms(self) -> int:
         """When the next timer is due, whether it still holds or not."""
-        if not self._near:
-            if not self._firsts and not self._begin_bucket():
-                return NEVER
+        # A bucket may be empty: none of its timers held.
+        while not self._near:
             if self._firsts:
                 self._merge()
+            elif not self._begin_bucket():
+                return NEVER
         return self._near[-1][0]
 
     def _begin_bucket(self) -> bool:
@@ -219,20 +237,37 @@ class Wheel:
                 places += (2 * place + 1, 2 * place + 2)
 
     def thin(self, live: int, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> None:
-        """Drop timers that no longer hold, once there are more of them than of the ``live`` ones."""
+        """Drop timers that no longer hold, some with each call, when they are more than the ``live`` ones."""
         if self.count < self.thin_at:
             return
-        if self.count > 2 * live:
-            self.keep(held)
-        self.thin_at = max(_THIN_FROM, 2 * self.count)
+        if not self._unthinned:
+            if self.count <= 2 * live:
+                self.thin_at = max(_THIN_FROM, 2 * self.count)
+                return
+            self._unthinned = list(self._far)
+        left = _THINNED
+        while self._unthinned and left > 0:
+            left -= self._thin_one(held)
+        if not self._unthinned:
+            self.thin_at = max(_THIN_FROM, 2 * self.count)
+            self._far = {bucket: far for bucket, far in self._far.items() if far[0] or bucket in self._far_runs}
+            self._heap = list(self._far)
+            heapify(self._heap)
 
-    def keep(self, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> None:
-        """Keep only those timers that ``held`` chooses."""
-        kept = list(held(self))
-        self._far, self._far_runs, self._heap, self._near, self._near_bucket, self.count = {}, {}, [], [], -1, 0
-        self._near_runs, self._firsts = [], []
-        for at_ms, item in kept:
-            self.add(at_ms, item)
+    def _thin_one(self, held: Callable[[Iterable[Timer]], Iterable[Timer]]) -> int:
+        """Drop timers of a far bucket, or of a run, and return how many were looked at."""
+        which = self._unthinned.pop()
+        if isinstance(which, int):
+            # A run is what it is, also when its bucket has become the first one.
+            self._unthinned += self._far_runs.get(which, ())
+            which = self._far.get(which, _NO_RUN)
+        times, items = which
+        looked_at = len(times)
+        kept = list(held(zip(times, items, strict=True)))
+        if len(kept) < looked_at:
+            self.count -= looked_at - len(kept)
+            times[:], items[:] = array("q", map(itemgetter(0), kept)), array("Q", map(itemgetter(1), kept))
+        return looked_at + 1
 
     def crowded(self) -> tuple[dict[int, Any], dict[int, Any], list[int], list[Any], list[Any]]:
         """What has an entry for each timer or bucket, for code that takes a wheel apart."""
