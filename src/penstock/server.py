@@ -39,10 +39,9 @@ from penstock.broker.api_keys import Keys, KeysDamaged, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
 from penstock.contract.topic_settings import TopicSettings
-from penstock.listening.buffers import BufferBudget
 from penstock.listening.http_connection import Shared
 from penstock.listening.http_exchange import USUAL, ConnectionLimits
-from penstock.listening.listener import Listener, listening
+from penstock.listening.listener import BufferBudget, Listener, listening
 from penstock.listening.sockets import CannotListen, Files, address_of, allow_connections, bind, tls_context
 from penstock.log.settings import MAY_LOSE
 from penstock.metrics.health import Health, Watchdog, starting, watching

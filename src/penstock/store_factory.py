@@ -32,10 +32,10 @@ from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import SystemClock, SystemDice, ThreadWorkers, halt, system_runtime
 from penstock.settings import BadSetting, ServerSettings
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
-from penstock.store.embedded.retention import ON_DISK
 from penstock.store.embedded.shard import Shard
 from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS
 from penstock.store.embedded.shard_set import HISTORY, JOURNAL
+from penstock.store.embedded.shard_state import ON_DISK
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import KeptRedrives
 from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from penstock.store.postgres.caller_transaction import Transactions
     from penstock.store.postgres.database import PostgresSettings
     from penstock.store.postgres.health import DatabaseHealth
-    from penstock.store.postgres.key_table import KeyTable
     from penstock.store.postgres.multi_database import RoutedTransactions
     from penstock.store.postgres.nodes import NodeTable
+    from penstock.store.postgres.shared_tables import KeyTable
     from penstock.store.postgres.store import PostgresStore
 
 DISK_THREADS = 4
@@ -409,8 +409,8 @@ async def reset_shared_keys(settings: ServerSettings, *, actor: str) -> bool:
 async def _key_table(settings: ServerSettings) -> "AsyncIterator[KeyTable]":
     """Connect for keys alone; the schema is made if it is not there and that is allowed."""
     from penstock.store.postgres.database import Database, PostgresSettings  # noqa: PLC0415
-    from penstock.store.postgres.key_table import KeyTable  # noqa: PLC0415
     from penstock.store.postgres.migrate import check, migrate  # noqa: PLC0415
+    from penstock.store.postgres.shared_tables import KeyTable  # noqa: PLC0415
 
     database = Database(
         PostgresSettings(

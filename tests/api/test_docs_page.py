@@ -14,8 +14,7 @@ import pytest
 from starlette.routing import Router
 
 from penstock import __version__
-from penstock.api.rest.docs_page import PAGES, routes
-from penstock.api.rest.openapi import document_bytes
+from penstock.api.rest.openapi import PAGES, document_bytes, routes
 from penstock.api.rest.operations import OPERATIONS
 
 PAGE_BYTES_MAX = 40_000

@@ -12,8 +12,7 @@ from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Header
 from penstock.api.kafka.wire.schema import Api
 from penstock.contract.limits import MIB
-from penstock.listening.buffers import BufferBudget
-from penstock.listening.listener import Listener, listening
+from penstock.listening.listener import BufferBudget, Listener, listening
 from penstock.listening.sockets import bind
 from penstock.telemetry import LogEvent
 from tests.waiting import eventually, let_others_run

@@ -9,10 +9,9 @@ import pytest
 from penstock.api.kafka.metadata import partition_row
 from penstock.api.kafka.request import in_turns, read_in_turns
 from penstock.api.kafka.session import _written_in_turns
-from penstock.api.kafka.wire.fetch import reading_fetch
 from penstock.api.kafka.wire.fields import TURN_ELEMENTS
 from penstock.api.kafka.wire.frames import Header
-from penstock.api.kafka.wire.produce import reading_produce
+from penstock.api.kafka.wire.produce_fetch import reading_fetch, reading_produce
 from penstock.api.kafka.wire.schema import Api, reading_request, write_response
 from penstock.broker.consumer_groups import open_groups
 from penstock.contract.topic_settings import TopicSettings

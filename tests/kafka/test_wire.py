@@ -6,10 +6,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from penstock.api.kafka.wire.fetch import FetchedPartition, reading_fetch, write_fetched
 from penstock.api.kafka.wire.fields import Malformed, Reader, at_once, varint
 from penstock.api.kafka.wire.frames import FRONT_BYTES, ROOM_BYTES, Frames, NotOffered, framed, read_header
-from penstock.api.kafka.wire.produce import ProducedPartition, reading_produce, write_produced
+from penstock.api.kafka.wire.produce_fetch import (
+    FetchedPartition,
+    ProducedPartition,
+    reading_fetch,
+    reading_produce,
+    write_fetched,
+    write_produced,
+)
 from penstock.api.kafka.wire.schema import OFFERED, Api, is_flexible, reading_request, response_plan, write_response
 from tests.kafka.messages import (
     EVERY_VERSION,

@@ -13,7 +13,7 @@ from penstock.cli import app
 from penstock.server import open_application
 from penstock.settings import ServerSettings
 from penstock.store.audit_log import Entry
-from penstock.store.postgres.audit_log import PostgresAuditLog
+from penstock.store.postgres.shared_tables import PostgresAuditLog
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.servers import shared_server
 from tests.simulation.clock import SimDice

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, Self
 import uvloop
 
 from penstock.contract.limits import MIB
-from penstock.listening.buffers import BufferBudget
 from penstock.listening.http_connection import Shared
 from penstock.listening.http_exchange import ConnectionLimits
-from penstock.listening.listener import Listener, listening
+from penstock.listening.listener import BufferBudget, Listener, listening
 from penstock.listening.sockets import bind
 from penstock.server import Told, run
 from penstock.settings import ServerSettings

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.contract.limits import KIB, MIB
-from penstock.listening.buffers import BufferBudget
+from penstock.listening.listener import BufferBudget
 from tests.server.serving import Answer, Client, HeldLoop, Running, listener
 from tests.server.test_connections import Held, application, assert_others_are_served, shared_of
 

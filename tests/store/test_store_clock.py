@@ -5,7 +5,7 @@ from dataclasses import replace
 from penstock.contract.limits import CLOCK_LEAP_MS_MAX
 from penstock.contract.queue_settings import DAY_MS, QueueSettings
 from penstock.core.queue.message import Drafts
-from penstock.store.embedded.retention import ON_DISK
+from penstock.store.embedded.shard_state import ON_DISK
 from penstock.store.embedded.store import EmbeddedStore
 from tests.simulation.world import Machine
 from tests.store.small import SETTINGS

@@ -8,11 +8,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Holds, NotAllowed, Role, Share, TooManyQueuesMade
+from penstock.broker.access import (
+    ANONYMOUS_ADMIN,
+    Caller,
+    Holds,
+    NotAllowed,
+    Role,
+    Share,
+    TooManyQueuesMade,
+)
 from penstock.broker.activity import Activity
-from penstock.broker.dead_letters import check_dead_letters, check_takes_dead_letters
 from penstock.broker.long_polls import ClientPresence, LongPolls, TooManyWaiting
-from penstock.broker.redrives import Redrives
+from penstock.broker.redrives import Redrives, check_dead_letters, check_takes_dead_letters
 from penstock.broker.send_batching import SendBatching
 from penstock.broker.traffic import Traffic
 from penstock.contract.limits import PAGE_MAX

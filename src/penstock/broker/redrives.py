@@ -19,6 +19,16 @@ Laws of this file
 6. A dry run is kept nowhere else. It moves nothing and looks at a limited number of messages; `remaining` says
    how many it would leave, those it did not look at among them.
 
+Rights: a message moves to the dead letters of its queue and back by itself. The right is checked
+when a caller decides where it goes:
+
+    name a dead-letter queue     the right to send to it; to create it, if it is not there
+    release, reject, time out    nothing more: the settings of the queue have decided
+    requeue, redrive             the right to send to the queue that each message came from, or to `target_queue`
+    delete with dead letters     the right to delete both
+
+A queue's own `<name>.dead` belongs to the queue: no right on it is needed for messages to be buried there.
+
 `select` gives the ids of the messages that an operator's filter fits, page by page.
 """
 
@@ -32,15 +42,17 @@ from enum import Enum
 
 import msgspec
 
-from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Role, Share
-from penstock.broker.dead_letters import goes_back
+from penstock.broker.access import ANONYMOUS_ADMIN, Caller, NotAllowed, Role, Share
 from penstock.contract.limits import MOVE_MESSAGES_MAX, PAGE_MAX, REDRIVES_KEPT_MAX, REDRIVES_MAX
+from penstock.contract.names import dead_letters_of, fits
+from penstock.contract.queue_settings import QueueSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
 from penstock.store.errors import QueueNotFound, StoreForbids, StoreUnreachable
 from penstock.store.interface import (
     EVERY_MESSAGE,
     LOST_MS,
+    Description,
     KeptRedrive,
     KeptRedrives,
     Message,
@@ -592,3 +604,40 @@ def _task_of(kept: KeptRedrive) -> Task:
     if kept.is_to_stop:
         task.told_to_stop.set()
     return task
+
+
+async def check_dead_letters(placement: Placement, caller: Caller, queue: str, settings: QueueSettings) -> None:
+    """Raise `NotAllowed` unless the caller may let a queue with these settings bury where they say."""
+    name = settings.dead_letters
+    if name in {"", dead_letters_of(queue)} or caller.has(Role.ADMIN, name):
+        return
+    caller.check(Role.SEND, name)
+    try:
+        await placement.of(name).describe(name)
+    except QueueNotFound:
+        # It would be made with the first dead letter.
+        caller.check(Role.ADMIN, name)
+
+
+def check_takes_dead_letters(caller: Caller, description: Description) -> None:
+    """Raise `NotAllowed` unless the caller may delete the dead letters of a queue with it."""
+    if description.dead_letters is not None and not caller.has(Role.ADMIN, description.dead_letters):
+        raise NotAllowed(
+            f"the key {caller.name!r} does not have the role admin on the dead letters of {description.queue}"
+        )
+
+
+def check_goes_back(caller: Caller, message: Message) -> None:
+    """Raise `NotAllowed` unless the caller may send a dead letter back to where it came from."""
+    origin = None if message.past is None else message.past.queue
+    if origin is not None and not caller.has(Role.SEND, origin):
+        raise NotAllowed(
+            f"the key {caller.name!r} does not have the role send on the queue that {message.id!r} came from; "
+            "`target_queue` can name another"
+        )
+
+
+def goes_back(message: Message, patterns: tuple[str, ...]) -> bool:
+    """Whether a dead letter came from a queue that fits one of some patterns; one whose queue is gone stays anyway."""
+    origin = None if message.past is None else message.past.queue
+    return origin is None or any(fits(pattern, origin) for pattern in patterns)

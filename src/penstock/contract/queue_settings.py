@@ -28,6 +28,7 @@ from penstock.contract.limits import (
     WEIGHT_MAX,
 )
 from penstock.contract.messages import TIERS
+from penstock.contract.names import check_name, is_dead_letters
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -520,6 +521,24 @@ def milliseconds(seconds: float) -> int:
 def seconds(ms: int) -> float:
     """Return milliseconds as seconds, whole where they are."""
     return ms // 1_000 if ms % 1_000 == 0 else ms / 1_000
+
+
+def check_settings(queue: str, settings: QueueSettings) -> None:
+    """Raise `BadSettings` or `BadName` for settings that a queue of this name cannot have."""
+    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
+        raise BadSettings(
+            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
+            "messages would expire before they are due"
+        )
+    if settings.dead_letters == queue:
+        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
+    if settings.dead_letters:
+        check_name(settings.dead_letters, field="dead_letters")
+    elif is_dead_letters(queue) and settings.deliveries_max:
+        raise BadSettings(
+            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
+            "let it be 0, or say in dead_letters where to"
+        )
 
 
 def _read_choice(name: str, choices: type[Enum], value: object) -> Enum:

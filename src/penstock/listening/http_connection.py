@@ -36,7 +36,6 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from penstock.listening.buffers import BufferBudget
 from penstock.listening.http_exchange import (
     CLIENT_GONE,
     DEPARTURE,
@@ -52,7 +51,7 @@ from penstock.listening.http_exchange import (
     no_room,
     too_many_connections,
 )
-from penstock.listening.listener import drain_tasks, expire_due, happened, is_file_beyond
+from penstock.listening.listener import BufferBudget, drain_tasks, expire_due, happened, is_file_beyond
 from penstock.runtime.interface import LogEventWriter
 
 
@@ -175,7 +174,7 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = self._framing_bytes = self._gap_bytes = 0
         # How much of the body was there when its deadline was set.
         self._timed_bytes = 0
-        # What a head that is not whole holds of the budget, and since when; see `listening.buffers.Arriving`.
+        # What a head that is not whole holds of the budget, and since when; see `listening.listener.Arriving`.
         self.held_bytes = 0
         self.held_since_s = 0.0
         # The request that is being read, and the one that is being answered; often the same.
@@ -452,7 +451,7 @@ class Connection(HttpToolsProtocol):
         self.shed()
 
     def shed(self) -> None:
-        """Refuse what is arriving for want of room; for a head that is not whole see `listening.buffers.Arriving`."""
+        """Refuse what is arriving for want of room; for a head that is not whole see `listening.listener.Arriving`."""
         if self.phase is not Phase.CLOSING:
             self._stop_reading_for(no_room(self._budget.bytes_max))
 

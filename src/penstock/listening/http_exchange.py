@@ -362,7 +362,7 @@ class Exchange:
         self._tell()
 
     def shed(self) -> None:
-        """Satisfies `listening.buffers.Arriving`."""
+        """Satisfies `listening.listener.Arriving`."""
         self.connection.give_up(self)
 
     def lose(self) -> None:

@@ -32,8 +32,7 @@ from penstock.api.kafka.wire.fields import Malformed
 from penstock.api.kafka.wire.frames import Frames, Header, NotOffered, framed, read_header
 from penstock.api.kafka.wire.schema import Api
 from penstock.contract.limits import KIB, MIB
-from penstock.listening.buffers import BufferBudget
-from penstock.listening.listener import drain_tasks, expire_due, is_file_beyond
+from penstock.listening.listener import BufferBudget, drain_tasks, expire_due, is_file_beyond
 from penstock.runtime.interface import Histogram, LogEventWriter
 from penstock.telemetry import KAFKA_FAILED
 
@@ -224,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_bytes = 0
         # Of the request that is arriving: how much has come, and how much of it when its deadline was set.
         self._arrived_bytes = self._timed_bytes = 0
-        # What it holds of the budget, and since when; see `listening.buffers.Arriving`.
+        # What it holds of the budget, and since when; see `listening.listener.Arriving`.
         self.held_bytes = 0
         self.held_since_s = 0.0
         self.due_at = inf

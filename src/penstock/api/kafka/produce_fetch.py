@@ -22,8 +22,14 @@ from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.errors import REFUSALS, BadAcks, NoTransactions, code_of
 from penstock.api.kafka.request import Request, Service, Values, check_topic, find_by_id, read_in_turns
-from penstock.api.kafka.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
-from penstock.api.kafka.wire.produce import ProducedPartition, ProducePartition, ProduceRequest
+from penstock.api.kafka.wire.produce_fetch import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+)
 from penstock.broker.access import Caller, Role
 from penstock.broker.topics import Fetched, FetchOne, TooManyFetches, Topics
 from penstock.log.interface import LogBusy

@@ -46,14 +46,19 @@ from penstock.api.kafka.produce_fetch import fetch, init_producer_id, list_offse
 from penstock.api.kafka.request import Answer, Request, Service, Values, read_in_turns
 from penstock.api.kafka.sasl import Login
 from penstock.api.kafka.topics import create_partitions, create_topics, delete_records, delete_topics
-from penstock.api.kafka.wire.fetch import reading_fetch, write_fetched
 from penstock.api.kafka.wire.fields import at_once
 from penstock.api.kafka.wire.frames import Header
-from penstock.api.kafka.wire.produce import ProducedPartition, read_front, reading_produce, write_produced
+from penstock.api.kafka.wire.produce_fetch import (
+    ProducedPartition,
+    read_front,
+    reading_fetch,
+    reading_produce,
+    write_fetched,
+    write_produced,
+)
 from penstock.api.kafka.wire.schema import OFFERED, Api, reading_request, response_plan, write_response
 from penstock.broker.access import Caller
-from penstock.listening.buffers import BufferBudget
-from penstock.listening.listener import Listener, listening
+from penstock.listening.listener import BufferBudget, Listener, listening
 from penstock.runtime.interface import LogEventWriter
 
 # Fields, or rows without rows of their own, that are written at once: a millisecond or two.

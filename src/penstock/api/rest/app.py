@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from penstock.api.front import ClientDisconnected, Receive, Scope, Send
-from penstock.api.rest.docs_page import routes as service_routes
 from penstock.api.rest.errors import encode_problem, problem, problem_of
+from penstock.api.rest.openapi import routes as service_routes
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Operation, Request, Service, encode
 from penstock.contract.names import is_name

@@ -12,8 +12,7 @@ from penstock.api.rest.request import Answer, Decoder, Request, instant, maybe_i
 from penstock.api.rest.send import read_priority
 from penstock.broker.access import Caller, Role
 from penstock.broker.activity import Wanted as WantedEntries
-from penstock.broker.dead_letters import check_goes_back
-from penstock.broker.redrives import RedriveRequest, Task, pages
+from penstock.broker.redrives import RedriveRequest, Task, check_goes_back, pages
 from penstock.contract.limits import DURATION_MS_MAX, PAGE_MAX, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import PRIORITIES
 from penstock.store.audit_log import Entry

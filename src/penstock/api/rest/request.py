@@ -204,8 +204,9 @@ _encode_json = msgspec.json.Encoder().encode
 _encode_msgpack = msgspec.msgpack.Encoder().encode
 # What such a body can hold in JSON is decoded in a tenth of a second or so. In MessagePack a value may be one byte.
 _UNCOUNTED_BYTES = MIB
+_NAMES = {form.value: form for form in Format}
 # Names that are in use for the same thing.
-_MSGPACK_NAMES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+_NAMES |= dict.fromkeys(("application/x-msgpack", "application/vnd.msgpack"), Format.MSGPACK)
 
 
 # Clients say the same again and again.
@@ -221,14 +222,9 @@ def sent_format(content_type: bytes | None, *, has_body: bool = True) -> Format:
             return Format.JSON
         raise Refused("unsupported_media_type", "the body has no Content-Type; add: Content-Type: application/json")
     name = content_type.split(b";", 1)[0].strip().lower().decode("latin-1")
-    if name == "application/json":
-        return Format.JSON
-    if name == FRAME_TYPE:
-        return Format.FRAME
-    if name == BATCHES_TYPE:
-        return Format.BATCHES
-    if name in _MSGPACK_NAMES:
-        return Format.MSGPACK
+    form = _NAMES.get(name)
+    if form is not None and form is not Format.ARROW:
+        return form
     raise Refused(
         "unsupported_media_type",
         f"Content-Type is {name[:100]!r}; this API takes application/json and application/msgpack",
@@ -245,17 +241,11 @@ def wanted_format(accept: bytes | None) -> Format:
     text = accept.decode("latin-1").lower()
     for part in text.split(","):
         name = part.split(";", 1)[0].strip()
-        if name == FRAME_TYPE:
-            return Format.FRAME
-        if name == ARROW_TYPE:
-            return Format.ARROW
-        if name == BATCHES_TYPE:
-            return Format.BATCHES
-        if name in _MSGPACK_NAMES:
-            return Format.MSGPACK
-        if name in {"application/json", "*/*", "application/*"}:
+        if name in _NAMES:
+            return _NAMES[name]
+        if name in {"*/*", "application/*"}:
             return Format.JSON
-    # Browsers and curious people get JSON, too: it is text.
+    # Browsers get JSON, too: it is text.
     return Format.JSON
 
 

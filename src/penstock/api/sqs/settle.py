@@ -9,7 +9,7 @@ the state of the message:
               passed and that was not received again; otherwise an error, which depends on whether it is gone
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from penstock.api.sqs.errors import MESSAGE_NOT_INFLIGHT, RECEIPT_HANDLE_IS_INVALID, Refused, invalid, missing
@@ -17,6 +17,7 @@ from penstock.api.sqs.receipt_handles import Handle, read_handle
 from penstock.api.sqs.receive import VISIBILITY_S_MAX
 from penstock.api.sqs.request import CachedQueue, Request, check_batch, check_between, failed_entry
 from penstock.api.sqs.shapes import (
+    BatchResultErrorEntry,
     ChangeMessageVisibilityBatchRequest,
     ChangeMessageVisibilityBatchRequestEntry,
     ChangeMessageVisibilityBatchResult,
@@ -45,16 +46,9 @@ async def delete_message(request: Request, asked: DeleteMessageRequest) -> Nothi
 
 
 async def delete_message_batch(request: Request, asked: DeleteMessageBatchRequest) -> DeleteMessageBatchResult:
-    name = request.name(asked.queue_url)
-    check_batch(asked.entries, "DeleteMessageBatchRequestEntry")
-    queue = await request.service.queue(name)
     result = DeleteMessageBatchResult()
-    entries, handles = _handles(queue, asked.entries, result)
-    for entry, refused in zip(entries, await _delete(request, queue, handles, entries), strict=True):
-        if refused is None:
-            result.successful.append(DeleteMessageBatchResultEntry(id=entry.id))
-        else:
-            result.failed.append(failed_entry(entry, refused))
+    for entry in await _settle(request, asked, asked.entries, _delete, result.failed):
+        result.successful.append(DeleteMessageBatchResultEntry(id=entry.id))
     return result
 
 
@@ -71,30 +65,23 @@ async def change_message_visibility(request: Request, asked: ChangeMessageVisibi
 async def change_message_visibility_batch(
     request: Request, asked: ChangeMessageVisibilityBatchRequest
 ) -> ChangeMessageVisibilityBatchResult:
-    name = request.name(asked.queue_url)
-    check_batch(asked.entries, "ChangeMessageVisibilityBatchRequestEntry")
-    queue = await request.service.queue(name)
     result = ChangeMessageVisibilityBatchResult()
-    entries, handles = _handles(queue, asked.entries, result)
-    for entry, refused in zip(entries, await _change(request, queue, handles, entries), strict=True):
-        if refused is None:
-            result.successful.append(ChangeMessageVisibilityBatchResultEntry(id=entry.id))
-        else:
-            result.failed.append(failed_entry(entry, refused))
+    for entry in await _settle(request, asked, asked.entries, _change, result.failed):
+        result.successful.append(ChangeMessageVisibilityBatchResultEntry(id=entry.id))
     return result
 
 
-def _check_visibility(entry: ChangeMessageVisibilityBatchRequestEntry) -> int:
-    if entry.visibility_timeout is None:
-        raise missing("VisibilityTimeout")
-    check_between("VisibilityTimeout", entry.visibility_timeout, 0, VISIBILITY_S_MAX)
-    return entry.visibility_timeout
-
-
-def _handles(
-    queue: CachedQueue, entries: Sequence[Entry], result: DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
-) -> tuple[list[Entry], list[Handle]]:
-    """Return the entries whose handles are ones, and those; the others have failed."""
+async def _settle(
+    request: Request,
+    asked: DeleteMessageBatchRequest | ChangeMessageVisibilityBatchRequest,
+    entries: Sequence[Entry],
+    verb: Callable[[Request, CachedQueue, list[Handle], Sequence[Entry]], Awaitable[Outcomes]],
+    failed: list[BatchResultErrorEntry],
+) -> list[Entry]:
+    """Return the entries of a batch that are done, and add the others to ``failed``."""
+    name = request.name(asked.queue_url)
+    check_batch(entries, f"{type(asked).__name__}Entry")
+    queue = await request.service.queue(name)
     good: list[Entry] = []
     handles: list[Handle] = []
     for entry in entries:
@@ -104,8 +91,17 @@ def _handles(
             handles.append(_handle(queue, entry.receipt_handle))
             good.append(entry)
         except Refused as error:
-            result.failed.append(failed_entry(entry, error))
-    return good, handles
+            failed.append(failed_entry(entry, error))
+    outcomes = await verb(request, queue, handles, good)
+    failed += [failed_entry(entry, error) for entry, error in zip(good, outcomes, strict=True) if error is not None]
+    return [entry for entry, error in zip(good, outcomes, strict=True) if error is None]
+
+
+def _check_visibility(entry: ChangeMessageVisibilityBatchRequestEntry) -> int:
+    if entry.visibility_timeout is None:
+        raise missing("VisibilityTimeout")
+    check_between("VisibilityTimeout", entry.visibility_timeout, 0, VISIBILITY_S_MAX)
+    return entry.visibility_timeout
 
 
 def _handle(queue: CachedQueue, text: str) -> Handle:

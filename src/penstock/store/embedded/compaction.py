@@ -32,9 +32,8 @@ from penstock.log.interface import LogBusy, LogFull
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
 from penstock.store.embedded.body_index import Span, pick
-from penstock.store.embedded.retention import ON_DISK, RetentionLimits
 from penstock.store.embedded.shard import JournalEntry, Shard
-from penstock.store.embedded.shard_state import stored
+from penstock.store.embedded.shard_state import ON_DISK, RetentionLimits, stored
 from penstock.store.embedded.snapshot_builder import ClosedSegment, SnapshotRequest, SnapshotResult, build
 from penstock.store.embedded.snapshot_file import snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_SNAPSHOT_FAILED, STORE_SNAPSHOT_MADE

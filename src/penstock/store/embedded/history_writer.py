@@ -65,7 +65,7 @@ from penstock.log.settings import LogSettings
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Buffer, Runtime
 from penstock.store.embedded.history_format import Bodies, Head, HistoryFrame, decode, encode, part, read_head
-from penstock.store.embedded.retention import ON_DISK
+from penstock.store.embedded.shard_state import ON_DISK
 from penstock.telemetry import HISTORY_AHEAD_OF_JOURNAL, HISTORY_RESUMED, HISTORY_STALLED
 
 # Bodies, and attributes if there are any.

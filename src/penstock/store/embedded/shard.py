@@ -42,8 +42,7 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded.body_index import BodyCache, Span, Stored, pick
 from penstock.store.embedded.event_codec import encode
 from penstock.store.embedded.history_writer import Contents, History, QueueInfo
-from penstock.store.embedded.retention import ON_DISK, RetentionLimits
-from penstock.store.embedded.shard_state import ShardState, entries, stored, tiers_of
+from penstock.store.embedded.shard_state import ON_DISK, RetentionLimits, ShardState, entries, stored, tiers_of
 from penstock.store.errors import QueueNotFound
 
 # What is read is walked in one step, so as much as 4,000 batches of a small lease.

@@ -17,9 +17,8 @@ from penstock.runtime.interface import Runtime
 from penstock.store.embedded import history_writer as histories
 from penstock.store.embedded.compaction import Folders, JournalCompaction
 from penstock.store.embedded.history_writer import History, retain
-from penstock.store.embedded.retention import IN_MEMORY, RetentionLimits
 from penstock.store.embedded.shard import Shard
-from penstock.store.embedded.shard_state import ShardState
+from penstock.store.embedded.shard_state import IN_MEMORY, RetentionLimits, ShardState
 from penstock.store.embedded.snapshot_file import SnapshotDamaged, load, set_aside, snapshot_name, snapshot_offsets
 from penstock.telemetry import STORE_SNAPSHOT_DAMAGED, STORE_UPKEEP_FAILED
 

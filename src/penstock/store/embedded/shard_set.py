@@ -44,9 +44,9 @@ from penstock.log.inventory import listed
 from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
-from penstock.store.embedded.retention import RetentionLimits
 from penstock.store.embedded.shard import JournalEntry, Shard
 from penstock.store.embedded.shard_lifecycle import Folders, ShardLifecycle
+from penstock.store.embedded.shard_state import RetentionLimits
 from penstock.store.errors import QueueNotFound
 from penstock.telemetry import STORE_CLOCK_DOUBTED, STORE_CLOCK_TRUSTED
 

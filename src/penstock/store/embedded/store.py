@@ -24,8 +24,8 @@ from penstock.contract.limits import (
     LEASE_MS_MAX,
     PAGE_MAX,
 )
-from penstock.contract.names import check_name, is_dead_letters
-from penstock.contract.queue_settings import BadSettings, DedupScope, QueueSettings
+from penstock.contract.names import check_name
+from penstock.contract.queue_settings import DedupScope, QueueSettings, check_settings
 from penstock.core.queue.drafts import BadDraft, fault
 from penstock.core.queue.events import Event, Leased
 from penstock.core.queue.message import Drafts, Receipt, Sender, masks
@@ -42,16 +42,16 @@ from penstock.store.embedded import history_reader, operations, queries
 from penstock.store.embedded.cross_shard_moves import CrossShardMoves
 from penstock.store.embedded.maintenance import Maintenance
 from penstock.store.embedded.queries import NameOf, ids_of, past_of
-from penstock.store.embedded.retention import (
+from penstock.store.embedded.shard import JournalEntry, Shard
+from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS, UPKEEP_MS
+from penstock.store.embedded.shard_set import ShardSet
+from penstock.store.embedded.shard_state import (
     IN_MEMORY,
     IN_MEMORY_JOURNAL,
     IN_MEMORY_UPKEEP_MS,
     ON_DISK,
     RetentionLimits,
 )
-from penstock.store.embedded.shard import JournalEntry, Shard
-from penstock.store.embedded.shard_lifecycle import JOURNAL_SETTINGS, UPKEEP_MS
-from penstock.store.embedded.shard_set import ShardSet
 from penstock.store.errors import QueueExists, ShardNotFound
 from penstock.store.ids import parse_queue
 from penstock.store.interface import (
@@ -155,7 +155,7 @@ class EmbeddedStore:
 
     async def create(self, queue: str, settings: QueueSettings) -> None:
         check_name(queue)
-        _check_settings(queue, settings)
+        check_settings(queue, settings)
         # While this waited for the name, another request may have made the queue.
         while not self._shards.is_free(queue, self._shards.home(queue)):
             await self._shards.free(queue)
@@ -168,7 +168,7 @@ class EmbeddedStore:
                 raise QueueExists(f"there is a queue {queue!r} with other settings")
 
     async def change(self, queue: str, settings: QueueSettings) -> None:
-        _check_settings(queue, settings)
+        check_settings(queue, settings)
         shard = await self._shards.at(queue)
         async with shard.answer:
             with shard.log.reserve(EVENT_BYTES + len(settings.to_json())) as space:
@@ -466,23 +466,6 @@ def _size(drafts: Drafts) -> int:
     if size > BATCH_BYTES_MAX:
         raise BadDraft(f"a send of {size} bytes in the journal; BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
     return size
-
-
-def _check_settings(queue: str, settings: QueueSettings) -> None:
-    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
-        raise BadSettings(
-            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
-            "messages would expire before they are due"
-        )
-    if settings.dead_letters == queue:
-        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
-    if settings.dead_letters:
-        check_name(settings.dead_letters, field="dead_letters")
-    elif is_dead_letters(queue) and settings.deliveries_max:
-        raise BadSettings(
-            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
-            "let it be 0, or say in dead_letters where to"
-        )
 
 
 def _within_bytes(shard: Shard, state: Queue, event: Leased, lease_ms: int | None) -> Leased:

@@ -16,8 +16,8 @@ from typing import Any
 from psycopg import AsyncConnection, errors
 
 from penstock.contract.messages import MessageOutcome
-from penstock.contract.names import check_name, is_dead_letters
-from penstock.contract.queue_settings import BadSettings, QueueSettings
+from penstock.contract.names import check_name
+from penstock.contract.queue_settings import BadSettings, QueueSettings, check_settings
 from penstock.runtime.interface import Dice
 from penstock.store.errors import DeadLettersShared, QueueExists
 from penstock.store.interface import Remains
@@ -146,23 +146,6 @@ class QueueChanges:
 
     def _purged(self, known: CachedQueue, purge: int) -> tuple[Any, ...]:
         return known.number, known.version, self._now_ms(), purge, known.settings.is_fifo, known.history
-
-
-def check_settings(queue: str, settings: QueueSettings) -> None:
-    if settings.retention_ms and settings.delay_ms >= settings.retention_ms:
-        raise BadSettings(
-            f"delay_ms is {settings.delay_ms}; it has to be below retention_ms, which is {settings.retention_ms}: "
-            "messages would expire before they are due"
-        )
-    if settings.dead_letters == queue:
-        raise BadSettings(f"dead_letters is {queue!r}; a queue is not its own")
-    if settings.dead_letters:
-        check_name(settings.dead_letters, field="dead_letters")
-    elif is_dead_letters(queue) and settings.deliveries_max:
-        raise BadSettings(
-            f"deliveries_max is {settings.deliveries_max}; dead letters are not buried again: "
-            "let it be 0, or say in dead_letters where to"
-        )
 
 
 async def check_unshared(database: Database, grave: str, apart_from: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.contract.limits import PAGE_MAX
-from penstock.contract.queue_settings import QueueSettings
+from penstock.contract.queue_settings import QueueSettings, check_settings
 from penstock.core.queue.drafts import fault
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
 from penstock.core.queue.tally import Tally
@@ -49,20 +49,19 @@ from penstock.store.interface import (
 )
 from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 from penstock.store.postgres import lease, listing, operations, queries, send, settle
-from penstock.store.postgres.audit_log import PostgresAuditLog
 from penstock.store.postgres.connection import CommitUnconfirmed, ConnectionLost
 from penstock.store.postgres.database import Database, PostgresSettings
 from penstock.store.postgres.durability import CommitState
 from penstock.store.postgres.errors import quiet, retry_on_lock
 from penstock.store.postgres.history import HistoryReader
-from penstock.store.postgres.key_table import KeyTable
 from penstock.store.postgres.leadership import Leadership, following_of
 from penstock.store.postgres.maintenance import Maintenance
 from penstock.store.postgres.nodes import NodeTable
 from penstock.store.postgres.operations import PostgresRedrives
 from penstock.store.postgres.queries import ExplainRequest, QueueNames, Summaries, explain
-from penstock.store.postgres.queue_admin import QueueChanges, check_settings
+from penstock.store.postgres.queue_admin import QueueChanges
 from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
+from penstock.store.postgres.shared_tables import KeyTable, PostgresAuditLog
 
 T = TypeVar("T")
 # Of leases that were not confirmed so many are given back; others lapse.
