@@ -24,7 +24,7 @@ CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
 OLDER_AWS := boto3<1.28.81 botocore<1.31.81
 
-.PHONY: help serve cluster test check bench growth sim chaos docs site dist format lock clean
+.PHONY: help serve cluster test check bench race growth sim chaos docs site dist format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,6 +47,10 @@ check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
 
 bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, with SQLite and with Redis
 	$(BIN)/python -m bench
+
+race: $(VENV)/dev.stamp ## Race other queues on this machine (FETCH="redis nats rabbitmq pgmq plots" gets them, ARGS=--quick)
+	$(if $(FETCH),$(BIN)/python -m bench.race.install $(FETCH))
+	$(BIN)/python -m bench.race $(ARGS)
 
 growth: $(VENV)/dev.stamp ## Measure what operations cost as queues, topics and groups grow, as ratios
 	$(BIN)/python -m bench.growth.embedded
