@@ -264,7 +264,7 @@ async def run(
                 await _watch_until_told(told, health)
                 log_event(SERVER_STOPPING)
                 with suppress(TimeoutError):
-                    # Whoever spreads requests over several servers reads meanwhile that this one stops.
+                    # A load balancer reads meanwhile that this server stops.
                     await asyncio.wait_for(told.to_hurry.wait(), settings.stop_delay_s)
                 application.stop()
                 async with asyncio.TaskGroup() as draining:

@@ -88,5 +88,5 @@ async def test_a_scrape_looks_at_topics_a_few_at_a_time(machine: Machine) -> Non
         assert machine.runtime is not None
         async with open_groups(machine.runtime, "streams/groups", topics) as groups:
             families, turns = await turns_of(families_of_streams(topics, groups))
-            assert sum(len(family.samples) for family in families) == 3 * 300
+            assert sum(len(family.samples) for family in families) == 7 * 300
             assert turns >= 300 // 50

@@ -12,7 +12,7 @@ from penstock.contract.limits import BODY_BYTES_MAX
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.message import Drafts
 from penstock.store.interface import EscalationOrder
-from penstock.store.postgres.database import PostgresSettings
+from penstock.store.postgres.database import TIMING, PostgresSettings, Timing
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.schemas import empty_schema
 from tests.postgres.waiting import until_waited_for
@@ -22,19 +22,20 @@ pytestmark = pytest.mark.real_time
 
 
 @asynccontextmanager
-async def one_connection() -> AsyncIterator[tuple[PostgresStore, PostgresSettings]]:
-    settings = replace(empty_schema(), connections_max=1)
+async def one_connection(timing: Timing = TIMING) -> AsyncIterator[tuple[PostgresStore, PostgresSettings]]:
+    settings = replace(empty_schema(), connections_max=1, timing=timing)
     store = await PostgresStore.open(settings, clock=SimClock(), dice=SimDice(0), may_migrate=False, has_upkeep=False)
     async with store:
         await store.create("orders", QueueSettings())
         yield store, settings
 
 
-async def test_a_call_that_is_cancelled_is_cancelled_in_the_database_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Who gives up leaves it to the database to go on with the call.
-    monkeypatch.setattr("penstock.store.postgres.connection._CANCEL_S_MAX", 60.0)
-    monkeypatch.setattr("penstock.store.postgres.connection._CANCEL_S_MAX", 60.0)
-    async with one_connection() as (store, settings), await psycopg.AsyncConnection.connect(settings.url) as other:
+async def test_a_call_that_is_cancelled_is_cancelled_in_the_database_too() -> None:
+    # A store that gives up leaves it to the database to go on with the call.
+    async with (
+        one_connection(Timing(cancel_s_max=60.0)) as (store, settings),
+        await psycopg.AsyncConnection.connect(settings.url) as other,
+    ):
         await store.send("orders", Drafts(bodies=[b"a"]))
         await other.execute(f"LOCK TABLE {settings.schema}.ready".encode())
         async with asyncio.TaskGroup() as tasks:

@@ -234,9 +234,9 @@ async def test_a_kept_connection_that_was_forgotten_is_not_lent() -> None:
         await lending.close()
 
 
-async def test_what_was_done_is_remembered_though_its_database_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_done_is_remembered_though_its_database_was_silent() -> None:
     def answers_within(seconds: float, *, connect_s: int) -> None:
-        monkeypatch.setattr(idempotency_postgres, "ANSWER_S", seconds)
+        seen._answer_s = seconds
         seen._dsn = idempotency_postgres.bounded(url.replace(f"timeout={_PATIENCE_S}", f"timeout={connect_s}"))
 
     async with relayed(shared_server().new_database(), connect_s=_PATIENCE_S) as (relay, url):

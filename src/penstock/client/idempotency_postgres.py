@@ -79,12 +79,19 @@ _SWEEP = f"DELETE FROM {{table}} WHERE until_s <= {_NOW}"
 
 
 class PostgresIdempotencyStore:
-    """In a table of PostgreSQL. ``table`` may name a schema, as `shop.seen`; ``clock`` is for tests."""
+    """In a table of PostgreSQL. ``table`` may name a schema, as `shop.seen`. Tests give ``clock``, ``answer_s``."""
 
     def __init__(
-        self, dsn: str, expiry_s: float = EXPIRY_S, *, table: str = TABLE, clock: Callable[[], float] | None = None
+        self,
+        dsn: str,
+        expiry_s: float = EXPIRY_S,
+        *,
+        table: str = TABLE,
+        clock: Callable[[], float] | None = None,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._dsn = bounded(dsn)
+        self._answer_s = answer_s
         self._expiry_s = expiry_s
         self._table = sql.Identifier(*table.split("."))
         self._clock = clock
@@ -133,7 +140,7 @@ class PostgresIdempotencyStore:
     async def _ask(
         self, connection: psycopg.AsyncConnection[Any], statement: str, values: dict[str, object] | None = None
     ) -> tuple[Any, ...] | None:
-        with _answered_within(connection, ANSWER_S):
+        with _answered_within(connection, self._answer_s):
             composed = sql.SQL(statement).format(table=self._table, name=sql.Literal(self._table.as_string()))
             cursor = await connection.execute(composed, values)
             return await cursor.fetchone() if cursor.description else None

@@ -135,7 +135,7 @@ class BatchingOutbox:
         return self._settlement_batcher(queue).ride(wanted)
 
     def begin(self, lease: Coroutine[Any, Any, LeasedBatch | None]) -> Fetch:
-        return asyncio.create_task(lease)  # noqa: TID251 - whoever begins it ends it.
+        return asyncio.create_task(lease)  # noqa: TID251 - its caller ends it.
 
     async def end(self, fetch: Fetch) -> LeasedBatch | None:
         assert isinstance(fetch, asyncio.Future)

@@ -1,6 +1,6 @@
 """What happened in a queue since a server opened it, in messages: for metrics, and for no decision.
 
-Verbs are counted where they are called. Counted here is what nobody calls for, and what changes messages
+Verbs are counted where they are called. Counted here is what happens without a call, and what changes messages
 that no verb names. It is no part of the state: a snapshot leaves it out, and an opening begins it at 0.
 """
 

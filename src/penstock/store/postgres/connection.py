@@ -136,7 +136,7 @@ def answered_within(connection: AnyConnection, wait_s: float) -> Iterator[None]:
 
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _FAILED = ExecStatus.FATAL_ERROR
-_CANCEL_S_MAX = 5.0
+CANCEL_S_MAX = 5.0
 
 
 class ConnectionLost(StoreUnreachable):
@@ -179,15 +179,23 @@ class _Prepared:
 class Session:
     __slots__ = (
         "connection", "lent_s", "_pgconn", "_cursor", "_prepared", "_names", "_loop", "_watched", "_waiter", "_result",
+        "_cancel_s_max",
         "_is_unconfirmed", "_on_unconfirmed",
     )  # fmt: skip
 
-    def __init__(self, connection: AsyncConnection, on_unconfirmed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        on_unconfirmed: Callable[[], None] = lambda: None,
+        *,
+        cancel_s_max: float = CANCEL_S_MAX,
+    ) -> None:
         self.connection = connection
         # Called when a commit was not confirmed.
         self._on_unconfirmed = on_unconfirmed
         # When it was lent last, by the clock of the loop.
         self.lent_s = 0.0
+        self._cancel_s_max = cancel_s_max
         # Whether the wait of a commit was cancelled.
         self._is_unconfirmed = False
         connection.add_notice_handler(self._notice)
@@ -309,8 +317,8 @@ class Session:
 
     async def _cancel(self) -> None:
         try:
-            async with asyncio.timeout(_CANCEL_S_MAX):
-                await self.connection.cancel_safe(timeout=_CANCEL_S_MAX)
+            async with asyncio.timeout(self._cancel_s_max):
+                await self.connection.cancel_safe(timeout=self._cancel_s_max)
                 if not self.is_idle:
                     self._waiter = self._loop.create_future()
                     await self._waiter

@@ -40,6 +40,7 @@ from penstock.contract.names import check_schema
 from penstock.store.errors import NotConfirmed, StoreTurnsAway
 from penstock.store.postgres.array_codec import DUMPERS
 from penstock.store.postgres.connection import (
+    CANCEL_S_MAX,
     Arguments,
     BoundedConnection,
     CommitUnconfirmed,
@@ -234,6 +235,8 @@ class Timing:
     # For how long it is tried to learn what became of a call whose connection broke: a server that is restarted is back
     # by then. After that it is left to the client to ask again, for whom an ack that was done is stale.
     settle_s_max: float = 5.0
+    # How long the cancellation of a call may take; then its connection is given up.
+    cancel_s_max: float = CANCEL_S_MAX
 
 
 TIMING = Timing()
@@ -348,7 +351,7 @@ class Database:
         if self._watch.is_silent:
             # Callers in the queue would each wait for the same missing answer, one after the other.
             raise ConnectionTimedOut(unanswered(self.settings.url))
-        return Session(await self.connect(), self.gate.stall)
+        return Session(await self.connect(), self.gate.stall, cancel_s_max=self.settings.timing.cancel_s_max)
 
     async def give_back(self, session: Session) -> None:
         self._watch.returned(session)

@@ -120,7 +120,7 @@ class PostgresStore:
         self.redrives = PostgresRedrives(self._database)
         self.keys = KeyTable(self._database)
         self.nodes = NodeTable(self._database, self.now_ms)
-        # Leases that were not confirmed in time: by queue and token. Nobody has their receipts.
+        # Leases that were not confirmed in time: by queue and token. No consumer has their receipts.
         self._unheard: list[tuple[str, int]] = []
         # Leases whose receipts this process is settling: another settling of the same waits its turn.
         self._settling: dict[int, asyncio.Future[None]] = {}

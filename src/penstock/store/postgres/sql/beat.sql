@@ -7,7 +7,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_is_to_drain boolean;
 BEGIN
-    -- Nobody relies on this: it need not wait for a synchronous standby, which may be away.
+    -- No answer relies on this: it need not wait for a synchronous standby, which may be away.
     PERFORM set_config('synchronous_commit', 'local', true) WHERE current_setting('synchronous_commit') <> 'off';
     INSERT INTO penstock.node AS known (name, incarnation, address, version, state, started_at_ms, beat_at)
     VALUES (p_name, p_incarnation, p_address, p_version, p_state, p_now, clock_timestamp())
