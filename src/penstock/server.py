@@ -16,14 +16,19 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import uvloop
 from starlette.routing import Route
 
+from penstock.api.console.app import FOLDER as CONSOLE_FOLDER
+from penstock.api.console.app import Console
+from penstock.api.console.monitor import Monitor
+from penstock.api.console.monitor import running as watching_queues
 from penstock.api.front import OPERATION, ASGIApplication, ProtocolDispatch
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.hosts import LoopbackGuard, NamedHosts
@@ -38,6 +43,7 @@ from penstock.broker.activity import Activity, keeping_activity
 from penstock.broker.api_keys import Keys, KeysDamaged, SharedKeys, following
 from penstock.broker.queues import Queues, open_queues
 from penstock.broker.redrives import Redrives
+from penstock.broker.sessions import Sessions
 from penstock.contract.topic_settings import TopicSettings
 from penstock.listening.http_connection import Shared
 from penstock.listening.http_exchange import USUAL, ConnectionLimits
@@ -103,23 +109,30 @@ class Application:
         self.transactions = opened.transactions
         self.key_table = opened.keys
         self.nodes = opened.nodes
-        self._service = service
+        self.service = service
 
     @cached_property
     def asgi(self) -> RestApplication:
         """The REST API alone."""
-        return self.rest([])
+        return RestApplication(self.service, self.runtime.log_event)
 
-    def rest(self, routes: list[Route]) -> RestApplication:
-        """The REST API, and others at the same port."""
-        return RestApplication(self._service, self.runtime.log_event, routes=routes)
+    def rest(self, routes: Sequence[Route], console: Console | None = None) -> RestApplication:
+        """The REST API and others at the same port, with the console if there is one."""
+        if console is None:
+            return RestApplication(self.service, self.runtime.log_event, routes=routes)
+        return RestApplication(
+            console.service,
+            self.runtime.log_event,
+            routes=[*console.routes(), *routes],
+            operations=console.operations(),
+        )
 
     def sqs(self, settings: ServerSettings) -> SqsApplication:
         """The same queues, as SQS has them."""
         key_id, secret = settings.sqs_access_key_id, settings.sqs_secret_access_key
         service = SqsService(
             queues=self.queues,
-            access=self._service.access,
+            access=self.service.access,
             account=Account(settings.sqs_account, settings.sqs_region),
             has_cooldowns=settings.sqs_cooldowns,
             credentials=Credentials(key_id, secret) if key_id else None,
@@ -250,9 +263,9 @@ async def run(
                 return
             if isinstance(keys, SharedKeys):
                 assert application.key_table is not None
-                await keys.open(application.key_table.read)
+                await keys.open(application.key_table.read, application.key_table.change)
                 check_is_secured(settings, has_keys=not keys.access.is_open)
-            _connect(application, shared, keys.access, health, settings, watchdog)
+            await stack.enter_async_context(_connected(application, keys, shared, health, settings, watchdog))
             async with (
                 _presenting(application, settings, address, told),
                 _listening_for_kafka(application, keys.access, settings, kafka_doors, tls, shared) as drain_kafka,
@@ -405,10 +418,64 @@ async def _listening_for_kafka(
         yield drain
 
 
+@asynccontextmanager
+async def _connected(
+    application: Application,
+    keys: Keys | SharedKeys,
+    shared: Shared,
+    health: Health,
+    settings: ServerSettings,
+    watchdog: Watchdog | None,
+) -> AsyncIterator[None]:
+    """Give requests to the application, and look at its queues for the console for as long as this is entered."""
+    now_ms, now_s = application.runtime.clock.now_ms, asyncio.get_running_loop().time
+    service = replace(application.service, access=keys.access, sessions=Sessions(keys.access, now_ms))
+    monitor = Monitor(application.queues, service.streams, partial(_about, application, health, settings), now_s)
+    async with watching_queues(monitor):
+        console = Console(service, monitor, keys, is_secure=settings.has_tls or settings.behind_proxy)
+        _connect(application, shared, console, health, settings, watchdog)
+        yield
+
+
+def _about(application: Application, health: Health, settings: ServerSettings) -> dict[str, object]:
+    """Return what the console shows of the server itself, to those who may see all queues."""
+    vitals = () if application.vitals is None else application.vitals()
+    return {
+        "server": {
+            "store": without_password(settings.store) or str(settings.data),
+            "is_on_postgres": settings.is_on_postgres,
+            "reasons": health.reasons(),
+            "warnings": health.warnings(),
+            "may_lose": health.may_lose,
+            "journals": [
+                {
+                    "name": each.name,
+                    "bytes": each.size_bytes,
+                    "behind": each.end_offset - each.durable_offset,
+                    "is_full": each.is_full,
+                }
+                for each in health.journals()
+            ],
+            "databases": [
+                {
+                    "name": each.database,
+                    "is_answering": each.is_answering,
+                    "rows": sum(each.live_rows.values()),
+                    "dead_rows": sum(each.dead_rows.values()),
+                    "oldest_snapshot_s": each.oldest_snapshot_s,
+                }
+                for each in vitals
+            ],
+            "long_polls": application.queues.waiting.count,
+            "kafka": None if application.streams is None else application.streams.kafka,
+        }
+    }
+
+
 def _connect(
     application: Application,
     shared: Shared,
-    access: Access,
+    console: Console,
     health: Health,
     settings: ServerSettings,
     watchdog: Watchdog | None,
@@ -430,8 +497,9 @@ def _connect(
         metrics.of_streams = partial(_stream_families, application, streams)
         if streams.topics.streams.timings is not application.runtime.timings:
             metrics.of_partitions = streams.topics.streams.timings
+    access = console.service.access
     routes = [*health.routes(), *metrics.routes(access, is_key_needed=not settings.metrics_without_key)]
-    front: ASGIApplication = application.rest(routes)
+    front: ASGIApplication = application.rest(routes, console)
     if settings.sqs:
         front = ProtocolDispatch(usual=front, special=application.sqs(settings), is_for_special=is_for_sqs)
     if settings.is_on_loopback and not settings.behind_proxy:
@@ -508,6 +576,8 @@ def operation_of(scope: Scope) -> str:
     """Return the name of the operation a request was for, as the OpenAPI document has it; `other` for no such."""
     route = scope.get("route")
     if route is not None:
+        if route.path.startswith(CONSOLE_FOLDER):
+            return "console"
         return _NAMES.get((scope["method"], route.path), "other")
     # A front end that is not routed by Starlette may say it itself; nor is the hot way.
     said: str | None = scope.get(OPERATION)

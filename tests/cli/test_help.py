@@ -10,7 +10,7 @@ from penstock.cli.output import ExitCode, duration, plain, refuse
 from tests.docs.commands import Command, commands
 
 # They run until they are stopped, and what they say meanwhile is for a log.
-RUNNING = {"penstock serve", "penstock work"}
+RUNNING = {"penstock demo", "penstock serve", "penstock work"}
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)

@@ -207,6 +207,10 @@ class Caller:
         self.rate: Rate | None = None
         self._grants = grants
 
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        return self._grants
+
     def has(self, role: Role, queue: str) -> bool:
         for grant in self._grants:  # noqa: SIM110 - every request passes here, and a generator costs more.
             if role in INCLUDED[grant.role] and fits(grant.pattern, queue):

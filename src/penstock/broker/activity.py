@@ -2,7 +2,8 @@
 
     queue.create  queue.change  queue.delete  queue.purge
     queue.escalate  queue.requeue  queue.redrive  queue.stop_redrive
-    topic.create  topic.change  topic.delete  topic.trim      group.delete  group.forget
+    topic.create  topic.change  topic.delete  topic.trim
+    group.delete  group.forget  group.reset_offsets
     history.trim      key.create  key.rotate  key.revoke      login.fail
 
 Laws of this file

@@ -347,6 +347,16 @@ class Keys:
     async def look(self) -> bool:
         return self.refresh()
 
+    async def read(self) -> Keyring | None:
+        """Return the keys as they are kept now. Raises `KeysDamaged`."""
+        return await asyncio.to_thread(read_keyring, self._path)
+
+    async def change(self, change: Callable[[Keyring | None], Change]) -> Change:
+        """Change the keys as `change_file` does; they are good here on return."""
+        done = await asyncio.to_thread(change_file, self._path, change)
+        self.refresh()
+        return done
+
     def refresh(self) -> bool:
         """Do what `look` does. It costs one look at the disk."""
         try:
@@ -371,14 +381,20 @@ class SharedKeys:
         self.access = Access(())
         self.problem = ""
         self._read: Callable[[int], Awaitable[tuple[int, bytes | None] | None]] | None = None
+        self._replace: Callable[[Callable[[bytes | None], bytes]], Awaitable[None]] | None = None
         self._revision = 0
 
-    async def open(self, read: Callable[[int], Awaitable[tuple[int, bytes | None] | None]]) -> None:
+    async def open(
+        self,
+        read: Callable[[int], Awaitable[tuple[int, bytes | None] | None]],
+        replace: Callable[[Callable[[bytes | None], bytes]], Awaitable[None]] | None = None,
+    ) -> None:
         """Read the keys for the first time. Raises `KeysDamaged`.
 
         ``read`` takes a revision and returns that of now, with the keys if it is another; None before the first key.
+        ``replace`` changes them by a function; without it they cannot be changed here.
         """
-        self._read = read
+        self._read, self._replace = read, replace
         if not await self._refresh(read):
             self.access.let_everybody_in()
 
@@ -392,6 +408,24 @@ class SharedKeys:
             return False
         self.problem = ""
         return is_new
+
+    async def read(self) -> Keyring | None:
+        """Return the keys as they are kept now. Raises `KeysDamaged` and `StoreUnreachable`."""
+        found = None if self._read is None else await self._read(0)
+        return None if found is None or found[1] is None else decode(found[1], place="the table of keys")
+
+    async def change(self, change: Callable[[Keyring | None], Change]) -> Change:
+        """Change the keys of the database; they are good here on return, at its other servers in a second or two."""
+        assert self._replace is not None, "it was opened with a way to change them"
+        done: list[Change] = []
+
+        def decide(data: bytes | None) -> bytes:
+            done[:] = [change(None if data is None else decode(data, place="the table of keys"))]
+            return encode(done[0].keyring)
+
+        await self._replace(decide)
+        await self.look()
+        return done[0]
 
     async def _refresh(self, read: Callable[[int], Awaitable[tuple[int, bytes | None] | None]]) -> bool:
         found = await read(self._revision)

@@ -16,6 +16,7 @@ from penstock.cli import (
     backup,
     cluster,
     config,
+    demo,
     dlq,
     escalate,
     history,
@@ -72,6 +73,7 @@ def about(
 SERVER, MESSAGES, STREAMS, FOLDERS, SPARK = "Run", "Queues and messages", "Streams", "Folders", "Data"
 
 app.command("serve", rich_help_panel=SERVER)(serve.serve)
+app.command("demo", rich_help_panel=SERVER)(demo.demo)
 app.command("work", rich_help_panel=SERVER)(work.work)
 app.command("config", rich_help_panel=SERVER)(config.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)

@@ -1,7 +1,7 @@
 """`penstock key`: makes, lists, rotates and revokes API keys, in the server's folder or in its database.
 
-There is no way to do this over the network: who may make keys is who may write the
-folder, or the database. Every change goes through `_change`.
+Who may make keys here is who may write the folder, or the database; over the network, in the console, who has a
+key with the role admin on all queues. Every change goes through `_change`.
 """
 
 import getpass

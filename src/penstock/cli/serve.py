@@ -128,6 +128,7 @@ def _greet(address: str, settings: ServerSettings, kafka_addresses: list[str]) -
     for place in kept:
         say(f"  messages  {place}")
     say(f"  keys      {keys}")
+    say(f"  console   {address}/")
     say(f"  docs      {address}/docs")
 
 

@@ -162,7 +162,7 @@ class AuditEntry(Struct):
     ]
     label: Annotated[str, Meta(description="The label that the client gave itself. It is not verified.")]
     detail: str
-    via: Annotated[str, Meta(description="rest, sqs, kafka or command")]
+    via: Annotated[str, Meta(description="rest, sqs, kafka, console or command")]
     source: Annotated[str, Meta(description="The address that a failed login came from.")]
     count: int
 

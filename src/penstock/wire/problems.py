@@ -64,6 +64,7 @@ CODES: dict[str, Code] = {
         Code("topics_disabled", 404, "This server has no topics", False, "Start it with `kafka`."),
         Code("topic_not_found", 404, "The topic does not exist", False, "Create it, or correct the name."),
         Code("partition_not_found", 404, "The partition does not exist", False, "Partitions are numbered from 0."),
+        Code("key_not_found", 404, "The key does not exist", False, "It may have been revoked."),
         Code("group_not_found", 404, "The group does not exist", False, "The first member or commit creates a group."),
         Code("message_not_found", 404, "The message does not exist", False, "It was settled, or is in another queue."),
         Code("task_not_found", 404, "The task does not exist", False, _TASKS_KEPT),

@@ -6,7 +6,7 @@ run without a framework. Starlette routes everything else, from the same table
 """
 
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -40,13 +40,21 @@ OF_GROUPS = {each.method: each for each in OPERATIONS if each.path == "/api/grou
 
 
 class RestApplication:
-    """An ASGI application; ``routes`` are those of others at the same port."""
+    """An ASGI application; ``routes`` are those of others at the same port, and ``operations`` more of this kind."""
 
-    def __init__(self, service: Service, log_event: LogEventWriter, *, routes: list[Route] | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        log_event: LogEventWriter,
+        *,
+        routes: Sequence[Route] = (),
+        operations: Sequence[Operation] = (),
+    ) -> None:
         self._service = service
         self._log_event = log_event
+        self._operations = (*OPERATIONS, *operations)
         self._router = Router(
-            [*map(self._route, _paths(OPERATIONS)), *service_routes(), *(routes or [])], redirect_slashes=False
+            [*map(self._route, _paths(self._operations)), *routes, *service_routes()], redirect_slashes=False
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +82,7 @@ class RestApplication:
         self._service.queues.traffic.refused(name, VERBS.get(operation, "other"), code, count)
 
     def _route(self, path: str) -> Route:
-        operations = {each.method: each for each in OPERATIONS if each.path == path}
+        operations = {each.method: each for each in self._operations if each.path == path}
         route = Route(path, _Endpoint(self._answer, operations), methods=list(operations))
         assert route.methods is not None
         # A HEAD that receives messages would lose them.
@@ -108,7 +116,7 @@ class RestApplication:
             await _send_problem(send, found)
             return
         headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *answer.headers]
-        if answer.status == 204:
+        if answer.status in {204, 304}:
             headers, body = list(answer.headers), b""
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -146,7 +154,7 @@ def _hot(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
     return operation, {"queue": queue} if operation is not None else {}
 
 
-def _paths(operations: tuple[Operation, ...]) -> list[str]:
+def _paths(operations: Sequence[Operation]) -> list[str]:
     """Each path once, the literal ones before those with parameters, which would take them."""
     return sorted(dict.fromkeys(each.path for each in operations), key=lambda path: path.count("{"))
 

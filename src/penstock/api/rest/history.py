@@ -145,10 +145,10 @@ def _answer(
 
 
 def rows_of(page: HistoryPage, form: Format) -> list[HistoryRow]:
-    return [_row(page, row, message_id, form) for row, message_id in enumerate(page.ids)]
+    return [row_of(page, row, message_id, form) for row, message_id in enumerate(page.ids)]
 
 
-def _row(page: HistoryPage, row: int, message_id: str, form: Format) -> HistoryRow:
+def row_of(page: HistoryPage, row: int, message_id: str, form: Format) -> HistoryRow:
     shown = HistoryRow(
         message_id=message_id,
         priority=PRIORITIES[page.tier[row]],

@@ -87,7 +87,7 @@ async def explain(request: Request) -> Answer:
     explained = await request.queues.placement.of(queue).explain(queue, message_id)
     if explained is None:
         raise await missing(request, queue, message_id)
-    return Answer(_explained(explained))
+    return Answer(explained_of(explained))
 
 
 async def missing(request: Request, queue: str, message_id: str) -> MessageNotFound:
@@ -122,7 +122,7 @@ def see(kind: type[S], message: Message, form: Format) -> S:
     return seen
 
 
-def _explained(explained: Explained) -> wire.Explained:
+def explained_of(explained: Explained) -> wire.Explained:
     found, bound = explained.explanation, explained.bound
     shown = wire.Explained(
         message_id=explained.id,

@@ -11,8 +11,7 @@ such objects.
 
 Frames are named and not described: they are columns of bytes, for the SDK.
 
-The page is plain files in `pages/`, without a build and with nothing from another server. Its
-`Content-Security-Policy` allows nothing else, so that no message shown on it can become a script.
+The page is plain files in `pages/`, without a build and with nothing from another server (`api/pages.py`).
 """
 
 import re
@@ -20,7 +19,6 @@ import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
-from hashlib import blake2b
 from importlib.resources import files
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
@@ -29,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from penstock.api.pages import CONTENT_TYPES, PageFile, answer, answer_page, file_of, page_file
 from penstock.api.rest.operations import OPERATIONS
 from penstock.api.rest.request import ARROW_TYPE, BATCHES_TYPE, Operation
 from penstock.broker.access import spoken
@@ -496,29 +495,13 @@ _MORE: dict[str, dict[str, Any]] = {
 }
 
 
-PAGES = {
-    "/docs": ("docs.html", "text/html; charset=utf-8"),
-    "/docs/docs.css": ("docs.css", "text/css; charset=utf-8"),
-    "/docs/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
-    "/docs/view.js": ("view.js", "text/javascript; charset=utf-8"),
+_PAGES = {
+    "/docs": "docs.html",
+    "/docs/docs.css": "docs.css",
+    "/docs/docs.js": "docs.js",
+    "/docs/view.js": "view.js",
 }
-
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_GUARDS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    # Asked for again each time, and answered with 304 while it is the same: a new version is seen at once.
-    "cache-control": "no-cache",
-}
-
-
-class _File(NamedTuple):
-    body: bytes
-    content_type: str
-    tag: str
+PAGES = {path: (name, CONTENT_TYPES[name.rpartition(".")[2]]) for path, name in _PAGES.items()}
 
 
 def routes() -> list[Route]:
@@ -528,37 +511,28 @@ def routes() -> list[Route]:
 
 async def _landing(request: Request) -> Response:
     """People are sent to the page; programs are told where things are."""
-    if "text/html" in request.headers.get("accept", ""):
+    if is_for_people(request):
         return RedirectResponse("/docs", headers={"vary": "accept"})
+    return where_things_are()
+
+
+def is_for_people(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def where_things_are() -> Response:
     told = {"name": "penstock", "version": __version__, "openapi": "/openapi.json", "docs": "/docs"}
     return Response(msgspec.json.encode(told), media_type="application/json", headers={"vary": "accept"})
 
 
 async def _openapi(request: Request) -> Response:
-    return _answer(request, _openapi_file())
+    return answer(request, _openapi_file())
 
 
 async def _page(request: Request, *, path: str) -> Response:
-    return _answer(request, _page_file(path), {"content-security-policy": _POLICY})
-
-
-def _answer(request: Request, file: _File, more: dict[str, str] | None = None) -> Response:
-    headers = {"etag": file.tag, **_GUARDS, **(more or {})}
-    if file.tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(file.body, headers={"content-type": file.content_type, **headers})
+    return answer_page(request, page_file(__package__, PAGES[path][0]))
 
 
 @cache
-def _openapi_file() -> _File:
-    return _file(document_bytes(), "application/json")
-
-
-@cache
-def _page_file(path: str) -> _File:
-    name, content_type = PAGES[path]
-    return _file((files(__package__) / "pages" / name).read_bytes(), content_type)
-
-
-def _file(body: bytes, content_type: str) -> _File:
-    return _File(body, content_type, f'"{blake2b(body, digest_size=12).hexdigest()}"')
+def _openapi_file() -> PageFile:
+    return file_of(document_bytes(), "application/json")

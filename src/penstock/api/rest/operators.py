@@ -132,7 +132,7 @@ async def requeue(request: Request) -> Answer:
     """Send one dead letter back, or say why it does not go."""
     queue, message_id = await request.queue(Role.ADMIN), request.parameter("message_id")
     asked: Requeue = await request.body(_read_requeue, may_be_empty=True)
-    into = await _target(request, queue, asked.target_queue)
+    into = await target_of(request, queue, asked.target_queue)
     if into is None:
         await _check_goes_back(request, queue, message_id)
     result = await request.queues.placement.redrive(queue, RedriveOrder(into=into, most=1, ids=[message_id]))
@@ -179,20 +179,24 @@ async def begin_redrive(request: Request) -> Answer:
     asked: wire.Redrive = await request.body(_read_redrive, may_be_empty=True)
     _check_one_of(asked, is_needed=False)
     order = RedriveRequest(
-        into=await _target(request, queue, asked.target_queue),
+        into=await target_of(request, queue, asked.target_queue),
         ids=None if isinstance(asked.message_ids, UnsetType) else tuple(asked.message_ids),
         filter=None if isinstance(asked.filter, UnsetType) else filter_of(asked.filter),
         most=None if isinstance(asked.limit, UnsetType) else asked.limit,
         rate_per_s=None if isinstance(asked.rate_per_s, UnsetType) else asked.rate_per_s,
         is_dry_run=asked.dry_run,
     )
+    return await begin_redrive_of(request, queue, order)
+
+
+async def begin_redrive_of(request: Request, queue: str, order: RedriveRequest) -> Answer:
     task = await request.queues.redrives.begin(queue, order, caller=request.caller)
     # As it begins: it may have ended by the time that the audit log is written.
     begun = _task(request.caller, task)
-    if not asked.dry_run:
+    if not order.is_dry_run:
         await request.did("queue.redrive", queue, detail=task.id)
     headers = ((b"location", f"/api/queues/{queue}/redrive/{task.id}".encode()),)
-    return Answer(begun, status=200 if asked.dry_run else 202, headers=headers)
+    return Answer(begun, status=200 if order.is_dry_run else 202, headers=headers)
 
 
 async def list_redrives(request: Request) -> Answer:
@@ -240,7 +244,7 @@ def _check_one_of(asked: Escalate | wire.Redrive, *, is_needed: bool) -> None:
         raise bad_field("which messages? give message_ids, or a filter; an empty filter is all", "message_ids")
 
 
-async def _target(request: Request, queue: str, into: str | UnsetType) -> str | None:
+async def target_of(request: Request, queue: str, into: str | UnsetType) -> str | None:
     """Return the name of the queue that dead letters are to go to, if it is said and the caller may send there."""
     if isinstance(into, UnsetType):
         return None

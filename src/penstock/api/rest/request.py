@@ -26,6 +26,7 @@ from penstock.api.rest.errors import Refused, bad_field
 from penstock.broker.access import Access, Caller, KeyUnknown, Role, key_id_of
 from penstock.broker.consumer_groups import Groups
 from penstock.broker.queues import Queues
+from penstock.broker.sessions import Sessions
 from penstock.broker.topics import Topics
 from penstock.contract.limits import BODY_VALUES_MAX, DURATION_MS_MAX, LEASE_MS_MAX, MIB
 from penstock.wire.frames import FRAME_TYPE
@@ -58,6 +59,8 @@ class Service:
     request_bytes_max: int
     # None on a server that keeps no topics.
     streams: Streams | None = None
+    # Logins of browsers; None where there is no console.
+    sessions: Sessions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +84,30 @@ class Operation:
 class Request:
     """One request. Its query and body are read on demand."""
 
-    __slots__ = ("service", "queues", "scope", "headers", "caller", "form", "messages", "_receive", "_parameters")
+    __slots__ = (
+        "service",
+        "queues",
+        "scope",
+        "headers",
+        "caller",
+        "via",
+        "form",
+        "messages",
+        "_receive",
+        "_parameters",
+    )
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, parameters: dict[str, str]) -> None:
         self.service = service
         self.queues = service.queues
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.via = "rest"
         shown = self.headers.get(b"authorization")
         try:
-            self.caller: Caller = service.access.authenticate(None if shown is None else shown.decode("latin-1"))
+            self.caller: Caller = self._signed_in(shown) or service.access.authenticate(
+                None if shown is None else shown.decode("latin-1")
+            )
         except KeyUnknown:
             said = key_id_of((shown or b"").decode("latin-1"))
             service.queues.activity.failed_login(via="rest", said=said, source=front.source_of(scope))
@@ -102,6 +119,15 @@ class Request:
         self.messages = 1
         self._receive = receive
         self._parameters = parameters
+
+    def _signed_in(self, shown: bytes | None) -> Caller | None:
+        """Return who has logged in with the browser that asks; None if none has, or a key is shown."""
+        if shown is not None or b"cookie" not in self.headers or self.service.sessions is None:
+            return None
+        caller = self.service.sessions.caller_of(self.headers)
+        if caller is not None:
+            self.via = "console"
+        return caller
 
     def parameter(self, name: str) -> str:
         return self._parameters[name]
@@ -131,7 +157,7 @@ class Request:
 
     async def did(self, action: str, target: str, *, label: str = "", detail: str = "") -> None:
         """Record the action in the audit log, before the answer."""
-        await self.queues.activity.record(self.caller, action, target, via="rest", label=label, detail=detail)
+        await self.queues.activity.record(self.caller, action, target, via=self.via, label=label, detail=detail)
 
     def query(self, kind: type[msgspec.Struct]) -> Any:
         return read_query(self.scope["query_string"], kind)

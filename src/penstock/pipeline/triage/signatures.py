@@ -28,98 +28,33 @@ have nothing to do with each other.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from penstock.contract.error_signatures import (
+    FRAME_REPLACEMENT,
+    FRAMES_MAX,
+    FROM_OTHER_FRAMES,
+    FROM_WORKER_FRAMES,
+    NO_ERROR,
+    OTHER_FRAME,
+    OTHER_FRAME_PARTS,
+    PLACEHOLDERS,
+    PYTHON_FRAME,
+    PYTHON_FRAME_PARTS,
+    UP_TO_PYTHON_ERROR,
+    WORDS_MAX,
+    WORKER_FRAME,
+    WORKER_FRAME_PARTS,
+)
 from penstock.contract.limits import ERROR_CHARACTERS_MAX
 
 SIGNATURE = "signature"
 SIGNATURE_ID = "signature_id"
 ERROR_SIGNATURE = "error_signature"
 
-_WORDS_MAX = 300
-_FRAMES_MAX = 3
 _KEYS_MAX = 30
 _KEY_CHARACTERS_MAX = 40
 _ERROR_DIGITS = 12
 _SHAPE_DIGITS = 6
 _KIB = 1024
-
-# The formats of a stack of calls, and each of its frames as file:function.
-# Python's own traceback, innermost last; what follows the last frame is the error.
-_PYTHON_FRAME = r'(?m)^ *File "[^"\n]*", line \d+, in [^\n]+'
-_UP_TO_PYTHON_ERROR = r'(?s)^.*\n *File "[^\n]*(?:\n {4}[^\n]*+)*+(?:\n|$)'
-# What a worker of ours keeps (`describe`), innermost last; "…" where outer frames were cut off.
-_WORKER_FRAME = r"(?m)^  \S[^\n]*?:\d+ in [^\n:]+:"
-_FROM_WORKER_FRAMES = r"(?s)\n(?:…|  \S[^\n]*?:\d+ in [^\n:]+:).*$"
-# Java and JavaScript, innermost first.
-_OTHER_FRAME = r"(?m)^[ \t]++at [^\n]+"
-_FROM_OTHER_FRAMES = r"(?s)\n[ \t]++at .*$"
-
-_IDENTIFIER = r"[A-Za-z_][A-Za-z_.]{0,60}"
-_SOURCE_FILE = r"py|java|js|ts|go|rb|rs|c|cpp|cs|kt|scala|php"
-
-# In this order: each sees what those before it have left.
-_PLACEHOLDERS = (
-    # The type of the error, without the modules it is in.
-    (r"^\s*(?:[A-Za-z_]\w{0,60}\.){1,10}([A-Z]\w{0,80})(?=:|\s*$)", "$1"),
-    # Codes that tell errors apart: a number after # is no number below.
-    (
-        (
-            r"(?i)\b(http(?:/[\d.]{1,3})?|status(?: code)?|errno|sqlstate|exit (?:code|status)|error code|code)"
-            r"([ :=\[(]{1,3})(\d{1,5})\b"
-        ),
-        "$1$2#$3",
-    ),
-    (r"(?<![\w#.])([45]\d\d)(?= (?:Client|Server) Error)", "#$1"),
-    # Names of code between quotes, where the words around them say that they are such.
-    (
-        (
-            r"\b(KeyError: |attribute |named |module |column |relation |constraint |"
-            r"argument:? |arguments?: |field |table |name )"
-            rf"""['"`]({_IDENTIFIER})['"`]"""
-        ),
-        "$1‹$2›",
-    ),
-    (rf"""(?<!\w)['"`]({_IDENTIFIER})['"`](?= object)""", "‹$1›"),
-    # Whatever else is between quotes; the last may have lost its end.
-    (r'(?<!\w)[bru]{0,2}"(?:[^"\\\n]|\\.){0,1024}+"', "<text>"),
-    (r"(?<!\w)[bru]{0,2}'(?:[^'\\\n]|\\.){0,1024}+'(?!\w)", "<text>"),
-    (r"(?<!\w)`[^`\n]*+`", "<text>"),
-    (r"""(?<!\w)["'][^"'\n]*+$""", "<text>"),
-    # Times.
-    (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?: ?(?:Z\b|UTC\b|[+-]\d\d:?\d\d\b))?)?", "<time>"),
-    (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?:\d{1,2} )?[A-Z][a-z]{2} [\d: ]{4,20}(?:GMT|UTC)?", "<time>"),
-    (r"\b\d{1,2}[/ ][A-Z][a-z]{2}[/ ]\d{4}[: ]\d\d:\d\d:\d\d(?: [+-]\d{4})?", "<time>"),
-    (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?\b", "<time>"),
-    # Addresses: of pages, people, machines and memory.
-    (r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s\"'<>()\[\]{},;]*[^\s\"'<>()\[\]{},;.:]", "<url>"),
-    (r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}", "<email>"),
-    (r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "<id>"),
-    (r"\b0x[0-9a-fA-F]+\b", "<address>"),
-    (rf"(?<![\w.-])((?:[\w-]{{1,80}}\.){{1,5}}(?:{_SOURCE_FILE})):\d+(?::\d+)?", "$1:<line>"),
-    (r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5}|/\d{1,2})?(?![\w.]*\d)", "<host>"),
-    (
-        r"(?<![\w:])\[?(?=[0-9a-fA-F:]{0,45}\d)(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?:%\w+)?(?:\]:\d{1,5}|\])?(?![\w:])",
-        "<host>",
-    ),
-    (r"(?<![\w.-])(?:localhost|(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,20}|[A-Za-z][\w-]{0,62}):\d{2,5}\b", "<host>"),
-    # Paths of at least two parts, or from a drive on.
-    (r"(?<![\w<.>])(?:~|\.{1,2})?(?:/[\w.@%+=~-]++){2,}+/?", "<path>"),
-    (r"(?<!\w)(?:[A-Za-z]:|\\)\\[^\s\"'<>,;]+", "<path>"),
-    # Ids: hexadecimal, with a prefix, or long with letters and digits.
-    (r"\b(?=[A-Fa-f]{0,64}\d)(?=\d{0,64}[A-Fa-f])[0-9a-fA-F]{7,}\b", "<id>"),
-    (r"(?<![\w#])[A-Za-z]{2,10}[_-](?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{6,}\b", "<id>"),
-    (r"(?<![\w#])(?=[A-Za-z_-]{0,64}\d)(?=[\d_-]{0,64}[A-Za-z])[\w-]{16,}", "<id>"),
-    # Numbers, with their unit.
-    (
-        (
-            r"(?<![\d#])[-+]?\d[\d_,.]*+"
-            r"(?:(?:[eE][-+]?\d+)?(?: ?(?:ms|us|µs|ns|s|min|h|[KMG]i?B|kB|bytes|seconds)\b|%)?)"
-        ),
-        "<n>",
-    ),
-    # A list of such is as good as one of them.
-    (r"(<[a-z]+>)(?:(?:, ?| |; ?|\|)\1)++", "$1"),
-    (r"\s+", " "),
-)
 
 
 def with_signature(rows: DataFrame) -> DataFrame:
@@ -136,7 +71,7 @@ def with_signature(rows: DataFrame) -> DataFrame:
 def with_error_signature(rows: DataFrame) -> DataFrame:
     """Add `error_signature`: the words and frames of `error`, or a remark that there are none."""
     text = f.substring(f.coalesce(f.col("error"), f.lit("")), 1, ERROR_CHARACTERS_MAX)
-    words = f.when(f.length("_words") > 0, f.col("_words")).otherwise(f.lit("(no error text)"))
+    words = f.when(f.length("_words") > 0, f.col("_words")).otherwise(f.lit(NO_ERROR))
     # What is used twice is a column of its own for a moment, or Spark would work out every pattern twice.
     for step in (
         {"_text": f.regexp_replace(text, r"\r\n?", "\n")},
@@ -172,23 +107,23 @@ def body_shape(data: Column) -> Column:
 
 
 def _words(text: Column) -> Column:
-    words = f.regexp_replace(text, _UP_TO_PYTHON_ERROR, "")
+    words = f.regexp_replace(text, UP_TO_PYTHON_ERROR, "")
     # A traceback that was cut off before its end leaves no words at all.
-    for pattern in (_FROM_WORKER_FRAMES, _FROM_OTHER_FRAMES):
+    for pattern in (FROM_WORKER_FRAMES, FROM_OTHER_FRAMES):
         words = f.regexp_replace(words, pattern, "")
-    for pattern, placeholder in _PLACEHOLDERS:
+    for pattern, placeholder in PLACEHOLDERS:
         words = f.regexp_replace(words, pattern, placeholder)
-    return f.substring(f.trim(f.translate(words, "#", "")), 1, _WORDS_MAX)
+    return f.substring(f.trim(f.translate(words, "#", "")), 1, WORDS_MAX)
 
 
 def _frames(text: Column) -> Column:
-    python = _each(_all(text, _PYTHON_FRAME), r'^ *File "(?:[^"]*[/\\])?([^"/\\]*)", line \d+, in (.*)$', "$1:$2")
-    worker = _each(_all(text, _WORKER_FRAME), r"^  (?:.*[/\\])?([^/\\]*):\d+ in (.*):$", "$1:$2")
-    other = _each(_all(text, _OTHER_FRAME), r"^\s+at (?:async )?([\w.$<>\[\] ]+?)[ ]?(?:\(.*)?$", "$1")
+    python = _each(_all(text, PYTHON_FRAME), PYTHON_FRAME_PARTS, FRAME_REPLACEMENT)
+    worker = _each(_all(text, WORKER_FRAME), WORKER_FRAME_PARTS, FRAME_REPLACEMENT)
+    other = _each(_all(text, OTHER_FRAME), OTHER_FRAME_PARTS, "$1")
     return (
         f.when(f.size(python) > 0, _last(python))
         .when(f.size(worker) > 0, _last(worker))
-        .otherwise(f.slice(other, 1, _FRAMES_MAX))
+        .otherwise(f.slice(other, 1, FRAMES_MAX))
     )
 
 
@@ -202,7 +137,7 @@ def _each(frames: Column, pattern: str, replacement: str) -> Column:
 
 def _last(frames: Column) -> Column:
     # A slice that begins before the first one would be empty.
-    return f.reverse(f.slice(f.reverse(frames), 1, _FRAMES_MAX))
+    return f.reverse(f.slice(f.reverse(frames), 1, FRAMES_MAX))
 
 
 def _object_shape(names: Column) -> Column:
