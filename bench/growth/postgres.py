@@ -68,6 +68,12 @@ async def _lease_groups(store: PostgresStore, first: int) -> None:
         await store.lease("orders", want=50, lease_ms=3_600_000)
 
 
+async def _lease_groups_one_by_one(store: PostgresStore, first: int) -> None:
+    await _send(store, first, groups=True)
+    for _ in range(BATCH // 10 - 1):
+        await asyncio.gather(*(store.lease("orders", want=1, lease_ms=3_600_000) for _ in range(10)))
+
+
 async def _lease_by_ten(store: PostgresStore, first: int) -> None:
     await _send(store, first)
     for _ in range(BATCH // 10):
@@ -196,6 +202,12 @@ LINES = (
         "lease one beside messages of groups that are out",
         QueueSettings(deliveries_max=0),
         _lease_groups,
+        lambda s, _: s.lease("orders", want=1, lease_ms=3_600_000),
+    ),
+    Line(
+        "lease one beside leases of one of groups",
+        QueueSettings(deliveries_max=0),
+        _lease_groups_one_by_one,
         lambda s, _: s.lease("orders", want=1, lease_ms=3_600_000),
     ),
     Line("find a leased message", QueueSettings(), _lease_one_by_one, _look_at_a_leased_one),

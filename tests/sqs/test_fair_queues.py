@@ -36,6 +36,6 @@ def test_thresholds_are_set_through_rest_and_metrics_tell_who_is_noisy(sqs: Any,
     assert bodies(received(sqs, queue, 3)) == ["quiet 0", "quiet 1", "loud 3"]
     with running.client() as client:
         told = client.ask("GET", "/metrics").body.decode()
-    assert f'penstock_queue_noisy_groups{{queue="{name}"}} 1.0' in told
-    assert f'penstock_queue_noisy_messages{{queue="{name}",state="in_flight"}} 4.0' in told
-    assert f'penstock_queue_noisy_messages{{queue="{name}",state="ready"}} 5.0' in told
+    assert f'penstock_queue_noisy_groups{{queue="{name}"}} 1\n' in told
+    assert f'penstock_queue_noisy_messages{{queue="{name}",state="in_flight"}} 4\n' in told
+    assert f'penstock_queue_noisy_messages{{queue="{name}",state="ready"}} 5\n' in told

@@ -1,5 +1,6 @@
 -- The groups of a standard queue that hold more than their share of what is leased, or took more than their share of the
--- time lately (core/queue/message_groups.py); and how many messages each holds. What is looked at grows with what one of them holds.
+-- time lately (core/queue/message_groups.py); and how many messages each holds. Up to 500 leases are looked at. If more are out, what
+-- the largest groups hold together is taken for what is leased, should that be more: ungrouped messages may be left out then.
 CREATE OR REPLACE FUNCTION penstock.noisy(p_queue integer, p_now bigint) RETURNS TABLE (grp bytea, held bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -9,10 +10,14 @@ DECLARE
     v_minute bigint := p_now / 60000;
     -- What a group holds may be counted in some rows, so one that holds enough has a row with a share of that.
     c_rows CONSTANT integer := 8;
+    c_leases CONSTANT integer := 500;
+    c_largest CONSTANT integer := 500;
     v_settings json;
     v_percent bigint;
     v_least bigint;
+    v_enough bigint;
     v_leased bigint;
+    v_held bigint;
     v_digits smallint;
     v_most double precision;
     v_loud bytea[] := ARRAY(SELECT DISTINCT grp FROM penstock.tenant WHERE queue = p_queue AND is_loud);
@@ -41,10 +46,17 @@ BEGIN
         RETURN;
     END IF;
     -- None holds so much that more leases than these would let it be quiet.
+    v_enough := c_rows * 2 ^ v_digits * 100 / greatest(1, v_percent);
     SELECT sum(e.held) INTO v_leased FROM (
         SELECT held FROM penstock.lease WHERE queue = p_queue AND wakes_at_ms > v_from
-        ORDER BY wakes_at_ms LIMIT (c_rows * 2 ^ v_digits * 100 / greatest(1, v_percent))::bigint
+        ORDER BY wakes_at_ms LIMIT least(v_enough, c_leases)
     ) AS e;
+    IF v_enough > c_leases THEN
+        SELECT sum(g.held) INTO v_held FROM (
+            SELECT held FROM penstock.tenant_held WHERE queue = p_queue AND digits > 0 ORDER BY digits DESC LIMIT c_largest
+        ) AS g;
+        v_leased := greatest(v_leased, v_held);
+    END IF;
     IF v_leased IS NULL OR v_leased < v_least THEN
         RETURN;
     END IF;
