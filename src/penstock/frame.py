@@ -201,7 +201,9 @@ def unpack(frame: Buffer, kinds: bytes | None = None) -> list[Any]:
         if end > len(view):
             raise BadFrame(f"a column of {size} bytes runs past the frame")
         column = view[position:end]
-        columns.append(_read_blobs(rows, column) if kind == _BLOBS else _read_numbers(kind, rows, column))
+        # Numbers without a helper, as in `pack`.
+        is_numbers = kind in _ITEM_BYTES and size == rows * _ITEM_BYTES[kind]
+        columns.append(column.cast(chr(kind)) if is_numbers else _read_blobs(kind, rows, column))  # type: ignore[call-overload]
         # This may lie beyond the end: then it is not where the frame ends.
         position = end + -end % _ALIGN
         if any(view[end:position]):
@@ -211,15 +213,11 @@ def unpack(frame: Buffer, kinds: bytes | None = None) -> list[Any]:
     return columns
 
 
-def _read_numbers(kind: int, rows: int, column: memoryview) -> memoryview:
-    if kind not in _ITEM_BYTES:
-        raise BadFrame(f"a column of the unknown kind {kind:#x}")
-    if len(column) != rows * _ITEM_BYTES[kind]:
+def _read_blobs(kind: int, rows: int, column: memoryview) -> Blobs:
+    if kind in _ITEM_BYTES:
         raise BadFrame(f"{len(column)} bytes of {chr(kind)!r} are not {rows} rows")
-    return column.cast(chr(kind))  # type: ignore[call-overload, no-any-return]
-
-
-def _read_blobs(rows: int, column: memoryview) -> Blobs:
+    if kind != _BLOBS:
+        raise BadFrame(f"a column of the unknown kind {kind:#x}")
     offsets_end = (rows + 1) * _OFFSET_BYTES
     data_from = offsets_end + -offsets_end % _ALIGN
     if data_from > len(column):

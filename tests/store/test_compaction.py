@@ -310,14 +310,14 @@ async def test_a_reader_that_has_looked_up_a_place_still_gets_the_body() -> None
     await shop.churn(50)
     (span,) = shop.shard.memory.places[1].spans([Run(Tier.NORMAL, 0, 1)])
     async with asyncio.TaskGroup() as tasks:
-        with shop.shard.readers.begin():
+        with shop.shard.readers.current:
             upkeep = tasks.create_task(shop.upkeep())
             await elapse(60)
             # It has been copied, and waits.
             assert shop.shard.memory.places[1].span(Tier.NORMAL, 0).record > span.record
             assert not upkeep.done()
             # Who comes now is not waited for.
-            with shop.shard.readers.begin():
+            with shop.shard.readers.current:
                 await shop.churn(1)
             (batch,) = await shop.log.read(span.record, bytes_max=1)
             assert bytes(stored(batch, span.record).bodies[0]) == b"a"

@@ -212,8 +212,8 @@ class Caller:
         return self._grants
 
     def has(self, role: Role, queue: str) -> bool:
-        for grant in self._grants:  # noqa: SIM110 - every request passes here, and a generator costs more.
-            if role in INCLUDED[grant.role] and fits(grant.pattern, queue):
+        for grant in self._grants:
+            if role in INCLUDED[grant.role] and (grant.pattern == "*" or fits(grant.pattern, queue)):
                 return True
         return False
 

@@ -378,6 +378,9 @@ class DiskLog:
         batches, size = gather(self._pending, self._commit_bytes_max(is_rolling=must_roll))
         for _ in batches:
             self._pending.popleft()
+        if self._pending:
+            # They did not fit: they are for the next one.
+            self._jobs.schedule()
         commit = Commit(batches, size, self._tail.active, began_s=self._pending_since_s)
         if must_roll:
             self._tail.begin_roll()

@@ -86,6 +86,8 @@ _LONE_BYTES = 4
 # What `length` counts of the front.
 _CRC_TO = CRC_FROM - LENGTH_FROM
 _SMALL = tuple(bytes([number]) for number in range(0x80))
+# Shorter lengths are one byte of `_SMALL` each.
+_SHORT_BYTES = 0x40
 MARKER_BYTES = HEADER_BYTES
 MARKER_VERSION = 1
 LOG_ID_AT = 43
@@ -181,7 +183,9 @@ def encode_one(key: bytes, value: Buffer | None, *, at_ms: int) -> bytearray:
     Nearly every batch of a journal is such a one. The value is copied once: the
     CRC goes over the parts, one after the other.
     """
-    tail, keyed, key_bytes = _TAIL.pack(0, 0, at_ms, at_ms, -1, -1, -1, 1), varint(len(key)), len(key)
+    tail, key_bytes = _TAIL.pack(0, 0, at_ms, at_ms, -1, -1, -1, 1), len(key)
+    # Most keys are short: a call of `varint` costs as much as a part of the rest.
+    keyed = _SMALL[key_bytes << 1] if key_bytes < _SHORT_BYTES else varint(key_bytes)
     if value is None:
         size = _LONE_BYTES + len(keyed) + key_bytes + 1
         rest = b"".join((tail, varint(size), b"\0\0\0", keyed, key, b"\x01\0"))

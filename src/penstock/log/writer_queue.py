@@ -82,6 +82,8 @@ class WriterQueue:
         self._next_commit = next_commit
         self._fail = fail
         self._rare: deque[Job] = deque()
+        # There is, or may be, a job to start once no other one runs.
+        self._is_wanted = False
         self._is_busy = self._is_scheduled = False
 
     async def alone(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> T:
@@ -104,6 +106,8 @@ class WriterQueue:
         self.schedule()
 
     def schedule(self) -> None:
+        """There may be a job: start it once no other one runs."""
+        self._is_wanted = True
         if not self._is_busy and not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._wait_a_turn)
@@ -117,7 +121,11 @@ class WriterQueue:
         if self._is_busy:
             return
         # Commits would never let a rare job through, if they had the right of way under load.
-        job = self._rare.popleft() if self._rare else self._next_commit()
+        if self._rare:
+            job: Job | None = self._rare.popleft()
+        else:
+            self._is_wanted = False
+            job = self._next_commit()
         if job is None:
             return
         self._is_busy = True
@@ -137,7 +145,8 @@ class WriterQueue:
         if job.is_small:
             self._pace.note(self._took_us, self._ticks_us())
         job.done()
-        self.schedule()
+        if self._is_wanted:
+            self.schedule()
 
 
 class Pace:

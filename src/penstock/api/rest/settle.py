@@ -106,8 +106,9 @@ def read_frame(raw: bytes) -> SettleFrame:
     settle = frames.decode_settle(raw)
     if not 1 <= len(settle.held) <= _LEASES_MAX:
         raise bad_field(f"{len(settle.held)} leases; there may be 1 to {_LEASES_MAX}", "leases", _LEASES_MAX)
-    rows = sum(held.rows.bit_count() for held in settle.held)
-    if not 1 <= rows <= LEASE_MESSAGES_MAX or max(held.rows.bit_length() for held in settle.held) > LEASE_MESSAGES_MAX:
+    bitmaps = [held.rows for held in settle.held]
+    rows = sum(map(int.bit_count, bitmaps))
+    if not 1 <= rows <= LEASE_MESSAGES_MAX or max(map(int.bit_length, bitmaps)) > LEASE_MESSAGES_MAX:
         raise bad_field(f"{rows} messages; there may be 1 to {LEASE_MESSAGES_MAX}", "rows", LEASE_MESSAGES_MAX)
     return settle
 

@@ -90,7 +90,7 @@ class CrossShardMoves:
             await self._finish(shard, queue)
             if not shard.has(queue):
                 return []
-            with shard.readers.begin():
+            with shard.readers.current:
                 cargo = await _load(shard, queue, choose())
             if not shard.has(queue) or into not in self._shards.of(into).memory.queues:
                 return []
@@ -130,7 +130,7 @@ class CrossShardMoves:
             return
         cargo = None
         if not self._has_arrived(queue):
-            with shard.readers.begin():
+            with shard.readers.current:
                 cargo = await _load(shard, queue, move.messages, bytes_max=None)
         if shard.has(queue):
             await self._complete(shard, queue, cargo)

@@ -327,7 +327,7 @@ _WITH_BODIES = {Sent: _read_sent, Arrived: _read_arrived, Copied: _read_copied}
 
 _ACKED = struct.Struct("<BBIqQI")
 _LEASED = struct.Struct("<BBIqQQQ")
-# A send without anything optional: its key, and how many columns it has.
+# A send without anything optional but a sender: its key, and how many columns it has.
 _PLAIN_SENT = struct.Struct("<BBIqBQIQI")
 _PLAIN_COLUMNS = 2
 # A frame of one row: its head, four entries of the directory, and lane, first, length and tier with their zeros.
@@ -351,8 +351,7 @@ def _short_leased(event: Leased, _: Blobs | None) -> Encoded | None:
 
 def _short_sent(event: Sent, bodies: Blobs | None) -> Encoded | None:
     if not (
-        event.sender is None
-        and event.visible_at_ms is None
+        event.visible_at_ms is None
         and event.groups is None
         and event.dedup_ids is None
         and event.deliveries_max is None
@@ -360,7 +359,8 @@ def _short_sent(event: Sent, bodies: Blobs | None) -> Encoded | None:
     ):
         return None
     assert bodies is not None
-    key = _PLAIN_SENT.pack(5, VERSION, event.queue, event.at_ms, 0, 0, 0, 0, 0)
+    flags = 0 if event.sender is None else _HAS_SENDER
+    key = _PLAIN_SENT.pack(5, VERSION, event.queue, event.at_ms, flags, *(event.sender or _NO_SENDER), 0)
     return key, pack_bytes_and_blobs(event.tiers, bodies)
 
 
@@ -395,13 +395,13 @@ def _short_read_leased(key: Buffer, value: Buffer | None) -> Decoded | None:
 def _short_read_sent(key: Buffer, value: Buffer | None) -> Decoded | None:
     if value is None or len(key) != _PLAIN_SENT.size:
         return None
-    _, _, queue, at_ms, *rest = _PLAIN_SENT.unpack_from(key)
-    if any(rest):
+    _, _, queue, at_ms, flags, *sender, repeats_bytes = _PLAIN_SENT.unpack_from(key)
+    if flags & ~_HAS_SENDER or repeats_bytes:
         return None
     columns = unpack(value)
     if len(columns) != _PLAIN_COLUMNS or isinstance(columns[0], Blobs) or not isinstance(columns[1], Blobs):
         return None
-    return Decoded(Sent(queue, at_ms, bytes(columns[0])), columns[1])
+    return Decoded(Sent(queue, at_ms, bytes(columns[0]), Sender(*sender) if flags else None), columns[1])
 
 
 _SHORT_READERS: dict[tuple[int, int], Callable[[Buffer, Buffer | None], Decoded | None]] = {

@@ -190,7 +190,7 @@ class History:
         self._limits = limits
         # Where the last frame ended: below it, and for so many rows of the event there, nothing is written again.
         self._resume_offset = self._resume_within = 0
-        self._followed = 0
+        self.followed = 0
         self._unwritten: deque[PendingEvent] = deque()
         # Of the queues in `_unwritten`, some of which may be deleted by now.
         self._queues: dict[int, QueueInfo] = {}
@@ -235,7 +235,7 @@ class History:
             await self._append(mark, FrameRows([], 0, 0, None, end, 0), oldest=end)
             last = last._replace(covered=end, within=0)
         self._resume_offset, self._resume_within = last.covered, last.within
-        self._followed = last.covered
+        self.followed = last.covered
 
     @property
     def covered(self) -> int:
@@ -246,7 +246,7 @@ class History:
                 return min(oldest, durable)
         if self._unwritten:
             return min(self._unwritten[0].offset, durable)
-        return min(self._followed, durable)
+        return min(self.followed, durable)
 
     @property
     def is_behind(self) -> bool:
@@ -259,8 +259,8 @@ class History:
         To be called in the turn of the loop in which the event is appended, while its
         queues are still known, and on replay for each event again.
         """
-        assert offset >= self._followed or offset < self._resume_offset, "events are followed in order"
-        self._followed = max(self._followed, offset + 1)
+        assert offset >= self.followed or offset < self._resume_offset, "events are followed in order"
+        self.followed = max(self.followed, offset + 1)
         if offset < self._resume_offset:
             return
         if isinstance(settlements, Everything):
@@ -283,11 +283,6 @@ class History:
         self._count(event, 1)
         self.has_rows.set()
 
-    def pass_by(self, offset: int) -> None:
-        """Take note of an event that settles nothing: `follow`, for less."""
-        if offset >= self._followed:
-            self._followed = offset + 1
-
     def _ask_about(self, queues: AbstractSet[int]) -> set[int]:
         """Remember what there is to know of the queues, and return those that keep no history."""
         unheeded = set()
@@ -307,7 +302,7 @@ class History:
     async def flush(self) -> None:
         """Write everything followed so far. What a full disk refuses is left for later, or for the next start."""
         async with self._writing:
-            until = self._followed
+            until = self.followed
             await self._journal.wait_durable(until)
             await self._write(until, None)
 

@@ -105,6 +105,7 @@ class Maintenance:
 
     async def bury(self, shard: Shard, queue: Queue) -> bool:
         """Move some spent messages to the dead letters, and return whether any went."""
+        shard.keep_up(queue)
         has_gone = self.bury_at_once(shard, queue)
         if has_gone is None:
             has_gone = await self._bury_elsewhere(shard, queue)
@@ -112,12 +113,11 @@ class Maintenance:
         return has_gone
 
     def bury_at_once(self, shard: Shard, queue: Queue) -> bool | None:
-        """As `bury`, without waiting for anything. None if it cannot be done so.
+        """As `bury`, without waiting for anything, of a queue that has kept up. None if it cannot be done so.
 
         The queue for dead letters is made when it is first needed, beside the queue that needs it.
         """
-        shard.keep_up(queue)
-        queue.advance(shard.now_ms())
+        queue.state.advance(shard.now_ms())
         if not queue.state.spent:
             return False
         name = grave_of(shard.memory.names[queue.state.queue], queue.state)
@@ -152,7 +152,10 @@ class Maintenance:
         if elsewhere is None:
             # It was deleted a moment ago, in another shard.
             await self._shards.free(name)
-            return shard.has(queue) and bool(self.bury_at_once(shard, queue))
+            if not shard.has(queue):
+                return False
+            shard.keep_up(queue)
+            return bool(self.bury_at_once(shard, queue))
         target = elsewhere.queue(name)
         has_gone = await self._moves.bury(shard, queue, into=target.state.queue, room=room_of(target))
         if shard.has(queue):

@@ -223,7 +223,7 @@ async def peek(shard: Shard, queue: str, sought: MessageFilter, *, most: int, af
         if position:
             # Bodies in memory are read without a pause: let others have their turn.
             await asyncio.sleep(0)
-        with shard.readers.begin():
+        with shard.readers.current:
             async with shard.answer:
                 state = present(shard, queue).state
                 # A search looks into more bodies than it returns.
@@ -246,7 +246,7 @@ async def peek(shard: Shard, queue: str, sought: MessageFilter, *, most: int, af
 
 async def look(shard: Shard, queue: str, message_id: str, *, name_of: NameOf) -> Message | None:
     await find_holders(shard, queue)
-    with shard.readers.begin():
+    with shard.readers.current:
         async with shard.answer:
             state = present(shard, queue).state
             message = key_of(state, message_id)
@@ -305,7 +305,7 @@ async def live(running: ShardLifecycle, index: int, queue: str, look: LiveQuery)
         await find_holders(shard, queue)
     passed: list[NumberRange] = []
     while True:
-        with shard.readers.begin():
+        with shard.readers.current:
             async with shard.answer:
                 state = present(shard, queue).state
                 places = shard.memory.places[state.queue]

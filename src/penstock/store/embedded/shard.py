@@ -237,7 +237,8 @@ class Shard:
                 queue = self.memory.queues[event.queue]  # type: ignore[union-attr]
                 history.follow(offset, settlements(queue.state, event))
             else:
-                history.pass_by(offset)
+                # It settles nothing: there is nothing else to tell.
+                history.followed = max(history.followed, offset + 1)
         self.memory.apply(event, offset, size_bytes)
 
     def about(self, number: int) -> QueueInfo | None:
@@ -250,7 +251,7 @@ class Shard:
 
         async def read(settlement: Settlement, start: int, count: int) -> Contents:
             run = Run(settlement.key & 7, (settlement.key >> 3) + start, count)
-            with self.readers.begin():
+            with self.readers.current:
                 return await self.bodies(places.spans([run]))
 
         return QueueInfo(name, read)
@@ -306,12 +307,24 @@ class Shard:
         return found
 
 
-class _Round:
+class Readings:
+    """A context manager around looking up a place and reading what is there; many may be within at the same time."""
+
     __slots__ = ("count", "empty")
 
     def __init__(self) -> None:
         self.count = 0
         self.empty: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.count -= 1
+        if not self.count and self.empty is not None and not self.empty.done():
+            self.empty.set_result(None)
 
 
 class Readers:
@@ -322,35 +335,14 @@ class Readers:
     another place, and the old one is dropped only after `last`.
     """
 
-    __slots__ = ("_round",)
+    __slots__ = ("current",)
 
     def __init__(self) -> None:
-        self._round = _Round()
-
-    def begin(self) -> "Reading":
-        return Reading(self._round)
+        # Those that begin now.
+        self.current = Readings()
 
     async def last(self) -> None:
-        done, self._round = self._round, _Round()
+        done, self.current = self.current, Readings()
         if done.count:
             done.empty = asyncio.get_running_loop().create_future()
             await done.empty
-
-
-class Reading:
-    """A context manager around looking up a place and reading what is there."""
-
-    __slots__ = ("_round",)
-
-    def __init__(self, current: _Round) -> None:
-        self._round = current
-
-    def __enter__(self) -> None:
-        self._round.count += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._round.count -= 1
-        if not self._round.count and self._round.empty is not None and not self._round.empty.done():
-            self._round.empty.set_result(None)

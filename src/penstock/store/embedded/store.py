@@ -234,7 +234,7 @@ class EmbeddedStore:
             with suppress(LogBusy, LogFull):
                 await self._tidying.bury(shard, shard.queue(queue))
             shard = await self._shards.at(queue)
-        with shard.readers.begin():
+        with shard.readers.current:
             return await self._lease(shard, queue, want, lease_ms)
 
     async def _lease(self, shard: Shard, queue: str, want: int, lease_ms: int | None) -> Delivery | None:
@@ -404,7 +404,7 @@ def _settle(
 ) -> list[Outcome]:
     """Decide for each lease that the receipts are of, and write it all as one batch."""
     wanted = masks(receipts)
-    mask_bytes = sum(mask.bit_length() for mask in wanted.values()) // 8
+    mask_bytes = sum(map(int.bit_length, wanted.values())) // 8
     size = EVENT_BYTES + len(wanted) * (SETTLED_BYTES + text_bytes) + mask_bytes + ROW_BYTES * len(receipts)
     with shard.log.reserve(size, from_spare=True) as space:
         state = shard.queue(queue)
