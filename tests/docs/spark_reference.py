@@ -79,6 +79,59 @@ once. Nothing is committed to the server: it keeps its history for seven days or
 From a database it takes exactly that many rows. Shards with new rows share it equally. `AvailableNow` ends at the last
 row that was there when it began."""
 
+_PROGRESS = """\
+## What a batch of a stream tells
+
+Of each batch, the progress of a query (`query.lastProgress`, or a listener) has what Spark 4.3 lets a source in
+Python say:
+
+| of `sources[0]` | meaning |
+|---|---|
+| `numInputRows`, `processedRowsPerSecond` | rows of this batch, and how fast they went |
+| `startOffset`, `endOffset` | from where, and up to where, by shard or partition, as a text of JSON |
+| `latestOffset` | where each of them ended when the batch began |
+
+What a batch leaves, `latestOffset` minus `endOffset`, is the lag of a topic by partition, in records. Offsets of a
+history rise by frames, so there the difference says which shard is behind, and not by how much. For the lag in seconds,
+let the query look at its own rows: `rows.observe("batch", f.max("settled_at").alias("newest"))` puts it into
+`observedMetrics`. `sources[0].metrics`, where Kafka's connector has `avgOffsetsBehindLatest`, stays empty: sources in
+Python have no call for it. [Follow a topic with Spark](../how-to/follow-a-topic-with-spark.md) shows both in a
+program."""
+
+# An option of Spark's connector for Kafka, ours, and what differs or why there is none.
+_KAFKA = (
+    ("kafka.bootstrap.servers", "url", "The HTTP address of the server; or `path`, its data folder."),
+    ("subscribe", "topic", "One topic for each read; `union` joins several."),
+    ("assign", "topic, partitions", "`partitions` is a list of numbers."),
+    ("subscribePattern", "", "One topic for each read: a topic that appears later would change what a query reads."),
+    (
+        "startingTimestamp, endingTimestamp",
+        "the same",
+        "Exact for rows, and not only where to begin: late rows stay out.",
+    ),
+    ("startingOffsetsByTimestamp", "the same", "At the batch, or frame, of the first row of that time, or before it."),
+    ("startingOffsetsByTimestampStrategy", "", "A time after all rows begins at the end, as with `latest`."),
+    ("endingOffsetsByTimestamp", "endingTime", "One time for all partitions, exact for rows."),
+    (
+        "startingOffsets, endingOffsets",
+        "the same",
+        'Also as `{"events": {"0": 23, "1": -1}}`; -1 is the newest, -2 the oldest.',
+    ),
+    ("failOnDataLoss", "the same", ""),
+    ("minPartitions", "the same", "By cutting smaller; a frame of a history is never cut."),
+    ("maxRecordsPerPartition", "rowsPerPartition", ""),
+    ("maxOffsetsPerTrigger", "the same", "Also `maxRowsPerTrigger`."),
+    ("minOffsetsPerTrigger, maxTriggerDelay", "the same", "Of topics. `AvailableNow` does not wait."),
+    ("includeHeaders", "the same", "By default true; leave `headers` out of `columns` to the same effect."),
+    ("Trigger.AvailableNow", "the same", "Ends at what was there when it began."),
+    ("Trigger.ProcessingTime, Trigger.Once", "the same", ""),
+    ("Trigger.Continuous, Trigger.RealTime", "", "Spark gives them to sources in Java only."),
+    ("groupIdPrefix, kafka.group.id", "", "No consumer group is involved; the checkpoint has the offsets."),
+    ("kafka.security.*, kafka.sasl.*", "key", "An API key; TLS by `https://` in `url`."),
+    ("kafkaConsumer.*, fetchOffset.*", "", "Requests are tried again for about a quarter of a minute."),
+    ("kafka.isolation.level", "", "The server takes no transactions."),
+)
+
 _ERRORS = (
     ("BadOption", "An option is unknown, or its value is not allowed.", "The message says what is."),
     (
@@ -132,6 +185,17 @@ def spark_lines() -> list[str]:
         "",
         _STREAMS,
         "",
+        _PROGRESS,
+        "",
+        "## For those who know the Kafka connector",
+        "",
+        "| there | here | |",
+        "|---|---|---|",
+        *(
+            f"| {_code(theirs)} | {ours if ours == 'the same' else _code(ours)} | {note} |"
+            for theirs, ours, note in _KAFKA
+        ),
+        "",
         "## Columns of history",
         "",
         "One row for each message that left a queue.",
@@ -156,6 +220,10 @@ def spark_lines() -> list[str]:
         "|---|---|---|",
         *(f"| `{name}` | {what} | {then} |" for name, what, then in _ERRORS),
     ]
+
+
+def _code(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", ")) if names else "–"
 
 
 def _option(option: Option) -> str:

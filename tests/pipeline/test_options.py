@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.contract.history_columns import HISTORY
+from penstock.contract.history_columns import HISTORY, TOPIC
 from penstock.pipeline.options import READ_OPTIONS, BadOption, read_options
 from penstock.pipeline.source.reader import schema_for
 
@@ -38,7 +38,7 @@ FOLDER = {"path": "/data"}
         ({**FOLDER, "endingTime": "253402300800000"}, "it is outside the years 1970 to 9999"),
         ({**FOLDER, "endingTime": "9" * 30}, "it is outside the years 1970 to 9999"),
         ({**FOLDER, "startingOffsets": "first"}, "startingOffsets is 'first'; it must be earliest, latest, or"),
-        ({**FOLDER, "endingOffsets": '{"0": -1}'}, "'0': -1 is no shard with an offset from 0 on"),
+        ({**FOLDER, "endingOffsets": '{"0": true}'}, "'0': True is no shard with an offset from 0 on"),
         ({**FOLDER, "endingOffsets": "[1]"}, "it is no JSON object"),
         ({**FOLDER, "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger is '0'; it must be a number from 1 on"),
         ({**FOLDER, "rowsPerPartition": "many"}, "rowsPerPartition is 'many'; it must be a number from 1 on"),
@@ -60,6 +60,22 @@ FOLDER = {"path": "/data"}
         ({**FOLDER, "topic": "events", "columns": "outcome"}, "there is no column 'outcome'; there are: key, value"),
         ({"url": "postgresql://h/shop", "topic": "events"}, "topics are kept by a server in its data folder"),
         ({"url": "http://h", "read": "live", "endingTime": "0"}, "endingTime is for history; live messages are not"),
+        ({"url": "http://h", "read": "live", "minPartitions": "4"}, "minPartitions is for history; live messages are"),
+        ({**FOLDER, "startingTimestamp": "soon"}, "startingTimestamp is 'soon'; it must be a time as RFC 3339"),
+        ({**FOLDER, "startingTime": "0", "startingTimestamp": "0"}, "are two names of one option; give one of them"),
+        ({**FOLDER, "maxRowsPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "are two names of one option"),
+        ({**FOLDER, "startingOffsetsByTimestamp": '{"0": -1}'}, "'0': -1 is no shard with a time from 0 on"),
+        ({**FOLDER, "startingOffsets": "latest", "startingOffsetsByTimestamp": '{"0": 1}'}, "both say where to begin"),
+        ({**FOLDER, "startingOffsets": '{"0": -3}'}, "from 0 on, or -1 for the newest and -2 for the oldest"),
+        (
+            {**FOLDER, "topic": "a", "endingOffsets": '{"a": {}, "b": {}}'},
+            "names other topics than a, and a read is of",
+        ),
+        ({**FOLDER, "minOffsetsPerTrigger": "9"}, "offsets of a history rise by frames and do not count rows"),
+        ({**FOLDER, "topic": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'; it must be a time such as"),
+        ({**FOLDER, "minPartitions": "0"}, "minPartitions is '0'; it must be a whole number from 1 to 100000"),
+        ({**FOLDER, "includeHeaders": "true"}, "includeHeaders is for a topic, and no topic is named"),
+        ({**FOLDER, "topic": "a", "includeHeaders": "false", "columns": "headers"}, "there is no column 'headers'"),
     ],
 )
 def test_an_option_that_is_wrong_is_told_what_is_allowed(given: dict[str, str], said: str) -> None:
@@ -122,3 +138,21 @@ def test_the_schema_has_the_columns_that_were_chosen_in_their_order() -> None:
 def test_each_option_is_explained_once() -> None:
     assert len({option.name.lower() for option in READ_OPTIONS}) == len(READ_OPTIONS)
     assert all(option.allowed and option.meaning.endswith(".") for option in READ_OPTIONS)
+
+
+def test_the_names_of_the_kafka_connector_mean_what_they_mean_there() -> None:
+    said = {
+        "topic": "events",
+        "startingTimestamp": "1772366400000",
+        "endingTimestamp": "2026-03-01T13:00:00Z",
+        "maxOffsetsPerTrigger": "9",
+        "maxTriggerDelay": "30s",
+        "startingOffsets": '{"events": {"0": 23, "1": -2}}',
+        "includeHeaders": "false",
+    }
+    options = read_options({**FOLDER, **said})
+
+    assert (options.from_ms, options.until_ms) == (1_772_366_400_000, 1_772_370_000_000)
+    assert (options.rows_per_trigger, options.trigger_delay_ms_max) == (9, 30_000)
+    assert options.starting == {0: 23, 1: -2}
+    assert [column.name for column in TOPIC if column not in options.columns] == ["headers"]

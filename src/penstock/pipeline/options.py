@@ -41,11 +41,16 @@ _COMPRESSIONS, _IN_DOUBT = ("none", "gzip", "zstd"), ("fail", "send", "skip")
 _JOB_BYTES_MAX = 200
 
 _OFFSETS_ALLOWED = 'earliest, latest, or an offset for each shard or partition as JSON: {"0": 131072}'
+# As Kafka's connector has them, within the JSON.
+NEWEST, OLDEST = -1, -2
 _TIME_ALLOWED = "a time as RFC 3339, such as 2026-03-01T12:00:00Z, or milliseconds since 1970"
+_TIMES_ALLOWED = 'milliseconds since 1970 for each shard or partition as JSON: {"0": 1772366400000}'
+_SPAN_ALLOWED = "a time such as 500ms, 30s, 15m or 1h"
 _TOPIC_ALLOWED = f"the name of a topic: 1 to {TOPIC_NAME_CHARACTERS_MAX} of A-Z a-z 0-9 _ - and dots"
 _MS = 1_000
 # What a server takes as a number. There are fewer rows than that anywhere.
 _COUNT_MAX = 2**53
+_TASKS_MAX = 100_000
 # The last millisecond that a server takes.
 _TIME_MS_MAX = 253_402_300_799_999
 # What Spark itself says to the sink of a stream.
@@ -90,10 +95,33 @@ READ_OPTIONS = (
     Option("columns", "names of columns, with commas between them", "all", "Only these, in this order."),
     Option("startingTime", _TIME_ALLOWED, "", "Only messages settled, or records made, at this time or later."),
     Option("endingTime", _TIME_ALLOWED, "", "Only messages settled, or records made, before this time."),
+    Option("startingTimestamp", _TIME_ALLOWED, "", "The same as `startingTime`; give one."),
+    Option("endingTimestamp", _TIME_ALLOWED, "", "The same as `endingTime`; give one."),
     Option("startingOffsets", _OFFSETS_ALLOWED, "earliest", "Where to begin: rows at this offset or above."),
+    Option(
+        "startingOffsetsByTimestamp",
+        _TIMES_ALLOWED,
+        "",
+        "Where to begin: at or a little before the first row of this time. In place of `startingOffsets`.",
+    ),
     Option("endingOffsets", _OFFSETS_ALLOWED, "latest", "Where to end: rows below this offset. Not for streams."),
     Option("maxRowsPerTrigger", "a number from 1 on", "", "Of a stream: about how many rows a batch has at most."),
+    Option("maxOffsetsPerTrigger", "a number from 1 on", "", "The same as `maxRowsPerTrigger`; give one."),
+    Option(
+        "minOffsetsPerTrigger",
+        "a number from 1 on",
+        "",
+        "Of a stream of a topic: wait until there are so many new records, or `maxTriggerDelay` is over.",
+    ),
+    Option("maxTriggerDelay", _SPAN_ALLOWED, "15m", "How long `minOffsetsPerTrigger` waits."),
     Option("rowsPerPartition", "a number from 1 on", f"{ROWS_PER_PARTITION}", "About how many rows a task reads."),
+    Option(
+        "minPartitions",
+        "a whole number from 1 to 100000",
+        "",
+        "Cut into at least so many tasks, if there are so many frames or records.",
+    ),
+    Option("includeHeaders", "true or false", "true", "Of a topic: whether there is the column `headers`."),
     Option("bodies", "true or false", "true", "Of live messages: whether bodies and attributes are fetched."),
     Option(
         "failOnDataLoss",
@@ -175,8 +203,14 @@ class ReadOptions:
     until_ms: int | None
     starting: Offsets
     ending: Offsets
+    # Where to begin, by shard or partition, as a time.
+    starting_ms: dict[int, int]
     rows_per_trigger: int | None
+    # Of a topic; and how long a stream waits for them.
+    records_per_trigger_min: int
+    trigger_delay_ms_max: int
     rows_per_partition: int
+    tasks_min: int
     has_bodies: bool
     fails_on_data_loss: bool
 
@@ -225,6 +259,12 @@ class _Given:
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._said
 
+    def either(self, name: str, other: str, read: Callable[[str], T], default: T) -> T:
+        """Return the value of an option that has a second name."""
+        if name in self and other in self:
+            raise BadOption(f"{name} and {other} are two names of one option; give one of them")
+        return self.read(other if other in self else name, read, default)
+
     def read(self, name: str, read: Callable[[str], T], default: T) -> T:
         """Return the value of an option as ``read`` makes it; a `ValueError` of it says that it is not allowed."""
         text = self._said.get(name.lower())
@@ -250,7 +290,10 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     _take_schema(said)
     found = _Given(said, READ_OPTIONS)
     is_live = found.read("read", _one_of("history", "live"), "history") == "live"
-    known = known_columns(is_live=is_live, is_topic="topic" in found)
+    topic = found.read("topic", _topic, "")
+    known = known_columns(is_live=is_live, is_topic=bool(topic))
+    if not found.read("includeHeaders", _is_true, True):
+        known = tuple(column for column in known if column.name != "headers")
     options = ReadOptions(
         url=found.read("url", _url, ""),
         path=found.read("path", _path, ""),
@@ -258,15 +301,19 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         schema=found.read("schema", _schema, SCHEMA),
         queues=found.read("queue", _queues, ()),
         is_live=is_live,
-        topic=found.read("topic", _topic, ""),
+        topic=topic,
         partitions=found.read("partitions", _numbers, ()),
         columns=found.read("columns", _columns_of(known), known),
-        from_ms=found.read("startingTime", _time_ms, None),
-        until_ms=found.read("endingTime", _time_ms, None),
-        starting=found.read("startingOffsets", _offsets, "earliest"),
-        ending=found.read("endingOffsets", _offsets, "latest"),
-        rows_per_trigger=found.read("maxRowsPerTrigger", _count, None),
+        from_ms=found.either("startingTime", "startingTimestamp", _time_ms, None),
+        until_ms=found.either("endingTime", "endingTimestamp", _time_ms, None),
+        starting=found.read("startingOffsets", _offsets_of(topic), "earliest"),
+        ending=found.read("endingOffsets", _offsets_of(topic), "latest"),
+        starting_ms=found.read("startingOffsetsByTimestamp", _times_of(topic), {}),
+        rows_per_trigger=found.either("maxRowsPerTrigger", "maxOffsetsPerTrigger", _count, None),
+        records_per_trigger_min=found.read("minOffsetsPerTrigger", _count, 0),
+        trigger_delay_ms_max=found.read("maxTriggerDelay", _span_ms, 15 * 60 * _MS),
         rows_per_partition=found.read("rowsPerPartition", _count, ROWS_PER_PARTITION),
+        tasks_min=int(found.read("minPartitions", _number(least=1, most=_TASKS_MAX, is_whole=True), 1.0)),
         has_bodies=found.read("bodies", _is_true, True),
         fails_on_data_loss=found.read("failOnDataLoss", _is_true, True),
     )
@@ -334,10 +381,12 @@ def _check_together(options: ReadOptions, found: _Given) -> None:
         raise BadOption(f"{given}; say one: url for a server (http://127.0.0.1:8080), path for the data folder of one")
     if "schema" in found and not options.is_database:
         raise BadOption("schema is for a database: url must be one, such as postgresql://penstock@db/shop")
+    if options.starting_ms and "startingOffsets" in found:
+        raise BadOption("startingOffsets and startingOffsetsByTimestamp both say where to begin; give one of them")
     if options.topic:
         _check_topic(options, found)
-    elif options.partitions:
-        raise BadOption("partitions is for a topic, and no topic is named")
+    else:
+        _check_no_topic(found)
     if options.is_live:
         _check_live(options, found)
 
@@ -350,11 +399,28 @@ def _check_topic(options: ReadOptions, found: _Given) -> None:
             raise BadOption(f"{name} is for queues, and topic is given: say one or the other")
 
 
+def _check_no_topic(found: _Given) -> None:
+    for name in ("partitions", "includeHeaders"):
+        if name in found:
+            raise BadOption(f"{name} is for a topic, and no topic is named")
+    if "minOffsetsPerTrigger" in found:
+        raise BadOption(
+            "minOffsetsPerTrigger is for a topic: offsets of a history rise by frames and do not count rows. Let the "
+            "stream wait by its trigger, as in trigger(processingTime='30 seconds')"
+        )
+
+
+_FOR_HISTORY = (
+    "startingTime", "startingTimestamp", "endingTime", "endingTimestamp", "startingOffsets",
+    "startingOffsetsByTimestamp", "endingOffsets", "maxRowsPerTrigger", "maxOffsetsPerTrigger", "minPartitions",
+)  # fmt: skip
+
+
 def _check_live(options: ReadOptions, found: _Given) -> None:
     if options.path or options.is_database:
         given = "path is a folder" if options.path else "url is a database"
         raise BadOption(f"read is live, and {given}: only a server knows what is in its queues now; say url")
-    for name in ("startingTime", "endingTime", "startingOffsets", "endingOffsets", "maxRowsPerTrigger"):
+    for name in _FOR_HISTORY:
         if name in found:
             raise BadOption(f"{name} is for history; live messages are not settled and have no offset")
 
@@ -520,13 +586,39 @@ def _instant_ms(text: str) -> int:
     return -(-whole_us // _MS)
 
 
-def _offsets(text: str) -> Offsets:
-    if text in _WORDS:
-        return _WORDS[text]
+_SPAN = re.compile(r"(\d{1,12})(ms|s|m|min|h|d)")
+_SPAN_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _span_ms(text: str) -> int:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise ValueError
+    return int(found[1]) * _SPAN_MS[found[2]]
+
+
+def _offsets_of(topic: str) -> Callable[[str], Offsets]:
+    def read(text: str) -> Offsets:
+        return _WORDS[text] if text in _WORDS else _by_shard(text, topic, least=OLDEST, noun="an offset")
+
+    return read
+
+
+def _times_of(topic: str) -> Callable[[str], dict[int, int]]:
+    return lambda text: _by_shard(text, topic, least=0, noun="a time")
+
+
+def _by_shard(text: str, topic: str, *, least: int, noun: str) -> dict[int, int]:
+    """Return a number for each shard or partition. Kafka's connector has them below the name of the topic."""
     found: Any = json.loads(text)
     if not isinstance(found, dict):
         raise _Reason("it is no JSON object")
-    for shard, offset in found.items():
-        if not shard.isdigit() or not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise _Reason(f"{shard!r}: {offset!r} is no shard with an offset from 0 on")
-    return {int(shard): offset for shard, offset in found.items()}
+    if topic and isinstance(found.get(topic), dict):
+        if len(found) > 1:
+            raise _Reason(f"it names other topics than {topic}, and a read is of one")
+        found = found[topic]
+    for shard, number in found.items():
+        if not shard.isdecimal() or not isinstance(number, int) or isinstance(number, bool) or number < least:
+            words = ", or -1 for the newest and -2 for the oldest" if least < 0 else ""
+            raise _Reason(f"{shard!r}: {number!r} is no shard with {noun} from 0 on{words}")
+    return {int(shard): number for shard, number in found.items()}

@@ -136,6 +136,43 @@ def test_a_topic_is_cut_into_parts_that_join(filled: Filled) -> None:
     assert places({"url": filled.url, "rowsPerPartition": "30"}) == filled.of(0, 1)
 
 
+def test_a_topic_begins_and_ends_where_the_kafka_connector_would(filled: Filled) -> None:
+    place = {"url": filled.url}
+    offsets = {"startingOffsets": '{"events": {"0": -1, "1": 95, "2": -2}}', "endingOffsets": '{"1": -1}'}
+    assert places({**place, **offsets}) == filled.of(1)[95:]
+    at_ms = AT_MS + 300
+    found = places({**place, "startingOffsetsByTimestamp": f'{{"0": {at_ms}}}'})
+    late = {(row["partition"], row["offset"]) for row in filled.rows if row["at_ms"] >= at_ms}
+    # Of one partition what comes before is left out, and of the others nothing.
+    assert late <= set(found) < set(filled.of(0, 1))
+    assert set(filled.of(1)) < set(found)
+    with pytest.raises(BadOption, match="offsets are given for the partition 7; there are: 0, 1, 2"):
+        places({"url": filled.url, "startingOffsetsByTimestamp": '{"7": 0}'})
+
+
+def test_a_read_has_at_least_as_many_tasks_as_it_was_told(filled: Filled) -> None:
+    options = {"url": filled.url, "topic": "events", "columns": "partition,offset"}
+
+    assert len(parts_of(options)) == 1
+    assert 9 <= len(parts_of({**options, "minPartitions": "9"})) < 40
+    assert len(parts_of({**options, "minPartitions": "5000"})) == 200
+    assert sorted(places({"url": filled.url, "minPartitions": "9"})) == filled.of(0, 1)
+
+
+def test_a_stream_waits_for_as_many_records_as_it_was_told(filled: Filled) -> None:
+    def ends(said: dict[str, str]) -> list[dict[str, int]]:
+        reader = stream_of({"url": filled.url, "topic": "events", "minOffsetsPerTrigger": "150", **said})
+        at = {"0": 0, "1": 0, "2": 0}
+        first = reader.latestOffset(at, ReadMaxRows(80))
+        return [first, reader.latestOffset(first, ReadAllAvailable())]
+
+    whole = {"0": 100, "1": 100, "2": 0}
+    # The first batch waits for nothing; behind it there are only 120.
+    assert ends({}) == [{"0": 40, "1": 40, "2": 0}] * 2
+    assert ends({"minOffsetsPerTrigger": "120"}) == [{"0": 40, "1": 40, "2": 0}, whole]
+    assert ends({"maxTriggerDelay": "0s"}) == [{"0": 40, "1": 40, "2": 0}, whole]
+
+
 def test_a_stream_of_a_topic_has_each_record_once_within_its_limit(filled: Filled) -> None:
     reader = stream_of({"url": filled.url, "topic": "events"})
     reader.prepareForTriggerAvailableNow()
@@ -249,11 +286,21 @@ def test_records_that_are_not_what_their_batch_says_are_an_error_and_nothing_els
 
 def test_spark_reads_and_streams_a_topic(filled: Filled, spark: SparkSession, tmp_path: Path) -> None:
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    told = []
     for _ in range(2):
         # The second run finds everything read, and adds nothing.
         reader = spark.readStream.format("penstock").option("url", filled.url).option("topic", "events")
-        stream = reader.option("maxRowsPerTrigger", "150").load()
-        run(stream.writeStream.option("checkpointLocation", checkpoint), out)
+        reader = reader.options(startingTimestamp="0", minPartitions="4", minOffsetsPerTrigger="1")
+        stream = reader.option("maxOffsetsPerTrigger", "150").load()
+        query = run(stream.writeStream.option("checkpointLocation", checkpoint), out)
+        told.append([each["sources"][0] for each in query.recentProgress if each["numInputRows"]])
+    first, again = told
+    assert ([each["numInputRows"] for each in first], again) == ([150, 50], [])
+    assert [json.loads(each["endOffset"]) for each in first] == [
+        {"0": 75, "1": 75, "2": 0},
+        {"0": 100, "1": 100, "2": 0},
+    ]
+    assert [json.loads(each["latestOffset"]) for each in first] == [{"0": 100, "1": 100, "2": 0}] * 2
     written = spark.read.parquet(out).toArrow()
 
     assert shown(written) == filled.rows

@@ -9,13 +9,13 @@ An offset is that of a frame in the log of a shard, shifted by 17 bits, and a ro
 the same number for a server and for its data folder.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
 from penstock.contract.history_columns import Column
-from penstock.pipeline.options import SHARD, BadOption, Offsets, ReadOptions
+from penstock.pipeline.options import NEWEST, OLDEST, SHARD, BadOption, Offsets, ReadOptions
 
 
 class HistoryDropped(Exception):
@@ -98,12 +98,14 @@ def batch_ranges(histories: Histories, options: ReadOptions) -> list[Range]:
     """Return what a batch reads: of each shard, what is kept now and within the options."""
     kept = histories.kept()
     starts, ends = (_by_shard(offsets, kept, options.noun) for offsets in (options.starting, options.ending))
+    _check_known(options.starting_ms, kept, options.noun)
     found = []
     for shard, there in kept.items():
         start = starts.get(shard, there.start)
         start = checked_start(there, start, fails=options.fails_on_data_loss, noun=options.noun)
-        if options.from_ms is not None:
-            start = max(start, histories.offset_since(there, options.from_ms))
+        for since_ms in (options.from_ms, options.starting_ms.get(shard)):
+            if since_ms is not None:
+                start = max(start, histories.offset_since(there, since_ms))
         end = min(ends.get(shard, there.end), there.end)
         if start < end:
             found.append(Range(shard, start, end))
@@ -113,11 +115,33 @@ def batch_ranges(histories: Histories, options: ReadOptions) -> list[Range]:
 def _by_shard(offsets: Offsets, kept: Mapping[int, Range], noun: str) -> dict[int, int]:
     """Return the offset for each shard; a shard that they do not limit is left out."""
     if isinstance(offsets, dict):
-        unknown = sorted(offsets.keys() - kept.keys())
-        if unknown:
-            raise BadOption(f"offsets are given for the {noun} {unknown[0]}; there are: {', '.join(map(str, kept))}")
-        return offsets
+        _check_known(offsets, kept, noun)
+        ends = {NEWEST: lambda shard: kept[shard].end, OLDEST: lambda shard: kept[shard].start}
+        return {shard: ends[offset](shard) if offset < 0 else offset for shard, offset in offsets.items()}
     return {shard: there.end if offsets == "latest" else there.start for shard, there in kept.items()}
+
+
+def _check_known(given: Mapping[int, int], kept: Mapping[int, Range], noun: str) -> None:
+    unknown = sorted(given.keys() - kept.keys())
+    if unknown:
+        raise BadOption(f"offsets are given for the {noun} {unknown[0]}; there are: {', '.join(map(str, kept))}")
+
+
+def sliced(
+    histories: Histories, ranges: Sequence[Range], options: ReadOptions, *, goes_on: bool
+) -> list[InputPartition]:
+    """Cut ranges into what each task reads: by size, and smaller if that is fewer tasks than there must be.
+
+    Nothing but the ranges says where, so that a batch of a stream that is repeated has the same tasks.
+    """
+    count = options.rows_per_partition
+    while True:
+        parts = [part for rows in ranges for part in histories.slices(rows, count, goes_on=goes_on)]
+        # Offsets of a topic count records, so that small parts are known by them.
+        tasks: list[InputPartition] = joined(parts, count) if options.topic else list(parts)
+        if len(tasks) >= options.tasks_min or count == 1:
+            return tasks
+        count = max(count // 2, 1)
 
 
 def checked_start(kept: Range, start: int, *, fails: bool, noun: str = SHARD) -> int:

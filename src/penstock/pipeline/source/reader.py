@@ -6,6 +6,8 @@ The same two offsets give the same rows for as long as they are kept, so a batch
 batch. Nothing is committed: a server keeps its history for a time, no matter what has been read.
 """
 
+import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,7 +33,7 @@ from penstock.pipeline.source.ranges import (
     Wanted,
     batch_ranges,
     checked_start,
-    joined,
+    sliced,
 )
 
 if TYPE_CHECKING:
@@ -92,11 +94,8 @@ class HistoryReader(DataSourceReader):
 
             return live_partitions(options)
         goes_on = options.starting == "earliest" or not options.fails_on_data_loss
-        parts: list[Slice] = []
         with open_histories(options) as histories:
-            for rows in batch_ranges(histories, options):
-                parts += histories.slices(rows, options.rows_per_partition, goes_on=goes_on)
-        return tasks_of(options, parts)
+            return sliced(histories, batch_ranges(histories, options), options, goes_on=goes_on)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Slice | Slices):
@@ -107,11 +106,6 @@ class HistoryReader(DataSourceReader):
             return read_live(self._options, partition.value)
         # Spark makes a partition of nothing where there are none.
         return iter(())
-
-
-def tasks_of(options: ReadOptions, parts: list[Slice]) -> list[InputPartition]:
-    """Return what each task reads. Offsets of a topic count records, so that small parts are known by them."""
-    return joined(parts, options.rows_per_partition) if options.topic else list(parts)
 
 
 def read_slices(options: ReadOptions, task: Slice | Slices) -> Iterator[Any]:
@@ -148,6 +142,8 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where a run of AvailableNow ends.
         self._target: dict[str, int] | None = None
         self._latest: dict[str, int] | None = None
+        # When the last batch was given; the first one waits for nothing.
+        self._gave_s = -math.inf
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name.
         with open_histories(self._options) as histories:
@@ -176,16 +172,27 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._latest if self._target is None else self._target
             # The end may lie before what was read: a folder shows less than its server, and a target is older.
             end = {shard: max(ends.get(shard, 0), start.get(shard, 0)) for shard in {*ends, *start}}
+            if self._target is None and self._waits(start, end):
+                return start
             if isinstance(limit, ReadMaxRows):
                 end = _limited(histories, start, end, limit.max_rows)
         return dict(sorted(end.items(), key=lambda each: int(each[0])))
+
+    def _waits(self, start: dict[str, int], end: dict[str, int]) -> bool:
+        """Whether there is too little to begin a batch with, and it is too early to begin with less."""
+        found = sum(until - start.get(shard, 0) for shard, until in end.items())
+        is_late = time.monotonic() - self._gave_s >= self._options.trigger_delay_ms_max / 1_000
+        if found < self._options.records_per_trigger_min and not (found and is_late):
+            return True
+        self._gave_s = time.monotonic()
+        return False
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name.
         return self._latest
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         options, fails = self._options, self._options.fails_on_data_loss
-        parts: list[Slice] = []
+        ranges: list[Range] = []
         with open_histories(options) as histories:
             kept = histories.kept()
             for shard, until in end.items():
@@ -199,8 +206,8 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = checked_start(there, start.get(shard, 0), fails=fails, noun=options.noun)
                 rows = Range(int(shard), first, until)
                 if rows.start < rows.end:
-                    parts += histories.slices(rows, options.rows_per_partition, goes_on=not fails)
-        return tasks_of(options, parts)
+                    ranges.append(rows)
+            return sliced(histories, ranges, options, goes_on=not fails)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Slice | Slices)
