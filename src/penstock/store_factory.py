@@ -39,7 +39,7 @@ from penstock.store.embedded.shard_state import ON_DISK
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import KeptRedrives
 from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives
-from penstock.streams.topic_store import PARTITION_LOG, StreamsSettings
+from penstock.streams.embedded.topic_store import PARTITION_LOG, StreamsSettings
 from penstock.telemetry import STORE_DURABILITY_WARNING
 
 if TYPE_CHECKING:

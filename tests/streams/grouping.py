@@ -16,8 +16,8 @@ from penstock.broker.consumer_groups import (
 from penstock.core.consumer_group.members import GroupSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
+from penstock.streams.embedded.offset_store import OffsetsSettings
 from penstock.streams.group_coordinator import CoordinatorSettings
-from penstock.streams.offset_store import OffsetsSettings
 from tests.scenarios.group_story import subscription
 from tests.simulation.world import Machine
 

@@ -13,7 +13,7 @@ from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.record import header as read_header
 from penstock.log.settings import LogSettings
-from penstock.streams.topic_store import StreamsSettings
+from penstock.streams.embedded.topic_store import StreamsSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
 

@@ -26,8 +26,8 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import Runtime
+from penstock.streams.embedded.offset_store import CommittedOffset, Offsets, OffsetsSettings, UnknownOffsetRecord
 from penstock.streams.group_coordinator import CoordinatorSettings
-from penstock.streams.offset_store import CommittedOffset, Offsets, OffsetsSettings, UnknownOffsetRecord
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine

@@ -12,7 +12,7 @@ from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-from penstock.streams.topic_store import StreamsSettings
+from penstock.streams.embedded.topic_store import StreamsSettings
 from tests.streams.small import CODECS, NEVER_MS, batch, look_after, read_all, values
 
 COMPACTED = TopicSettings(segment_bytes=20_000, is_compacted=True, is_deleted=False, dirty_percent_max=1)

@@ -15,6 +15,7 @@ from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken, Runtime
+from penstock.streams.embedded.topic_store import _all
 from penstock.streams.topic import (
     BadTopicName,
     PartitionNotFound,
@@ -24,7 +25,6 @@ from penstock.streams.topic import (
     TopicNotFound,
     check_topic_name,
 )
-from penstock.streams.topic_store import _all
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine
 from tests.streams.small import FOLDER, SMALL, TINY, bodies, look_after, running, values
@@ -131,7 +131,7 @@ async def test_partitions_can_be_added_and_not_taken_away(machine: Machine) -> N
 
 
 async def test_there_is_a_limit_to_all_partitions_together(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.streams.topic_store.PARTITIONS_MAX", 3)
+    monkeypatch.setattr("penstock.streams.embedded.topic_store.PARTITIONS_MAX", 3)
     async with running(machine) as topics:
         await topics.streams.create("events", replace(TINY, partitions=2))
         with pytest.raises(TooManyPartitions):

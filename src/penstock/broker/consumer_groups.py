@@ -59,8 +59,8 @@ from penstock.core.consumer_group.requests import (
 )
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
+from penstock.streams.embedded.offset_store import CommittedOffset, Offsets, OffsetsSettings, Place
 from penstock.streams.group_coordinator import Coordinator, CoordinatorSettings
-from penstock.streams.offset_store import CommittedOffset, Offsets, OffsetsSettings, Place
 
 TIDY_MS = 1_000
 # Old offsets are looked for once in so many seconds: it takes a look at all of them.

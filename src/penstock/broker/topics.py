@@ -34,6 +34,7 @@ from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header, record_count
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Clock, Runtime
+from penstock.streams.embedded.topic_store import Streams, StreamsSettings
 from penstock.streams.topic import (
     Appended,
     Partition,
@@ -43,7 +44,6 @@ from penstock.streams.topic import (
     TopicNotFound,
     Waiter,
 )
-from penstock.streams.topic_store import Streams, StreamsSettings
 
 DEFAULTS = StreamsSettings()
 

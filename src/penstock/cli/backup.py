@@ -37,8 +37,8 @@ def backup_command(
     from penstock.log.recovery import LogCorrupted
     from penstock.log.survey import NothingToRead
     from penstock.runtime.interface import FolderTaken
-    from penstock.streams.offset_store import UnknownOffsetRecord
-    from penstock.streams.topic_catalog import UnknownFact
+    from penstock.streams.embedded.offset_store import UnknownOffsetRecord
+    from penstock.streams.embedded.topic_catalog import UnknownFact
 
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())
@@ -66,7 +66,7 @@ def _copy(source: Path, copy: Path, show: Callable[[str, int, int], None]) -> "C
     from penstock.log.backup import Copied, Folder, TargetNotEmpty, backup
     from penstock.runtime.disk import SystemDisk
     from penstock.store.embedded.backup import backup_store, is_store
-    from penstock.streams.backup import is_streams
+    from penstock.streams.embedded.backup import is_streams
 
     disk = SystemDisk(source.parent)
     old, new = Folder(disk, source.name), Folder(SystemDisk(copy.parent), copy.name)
@@ -88,7 +88,7 @@ def _copy(source: Path, copy: Path, show: Callable[[str, int, int], None]) -> "C
 
 async def _copy_topics(source: "Folder", copy: Path, show: Callable[[str, int, int], None]) -> "Copied":
     from penstock.runtime.system import ThreadWorkers, halt, system_runtime
-    from penstock.streams.backup import backup_streams
+    from penstock.streams.embedded.backup import backup_streams
 
     async with ThreadWorkers(1, halt) as workers:
         return await backup_streams(source, system_runtime(copy.parent, workers), copy.name, show)

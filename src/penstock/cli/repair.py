@@ -84,7 +84,7 @@ def _logs_inside(folder: Path) -> list[Path]:
 
 def _has_topics(folder: Path) -> bool:
     # Imported here, since no other command needs topics.
-    from penstock.streams.backup import is_streams
+    from penstock.streams.embedded.backup import is_streams
 
     return is_streams(SystemDisk(folder.parent), folder.name)
 
@@ -140,7 +140,7 @@ def _lock(folder: Path) -> FolderLock:
 
 
 def _refuse_hole_in_catalog(folder: Path) -> None:
-    from penstock.streams.backup import CATALOG
+    from penstock.streams.embedded.backup import CATALOG
 
     if folder.resolve().name == CATALOG:
         refuse("a catalog of topics with a hole is of no use: restore it from a backup, or use --apply cut")
@@ -148,7 +148,7 @@ def _refuse_hole_in_catalog(folder: Path) -> None:
 
 def _look_at_streams(folder: Path, *, as_json: bool) -> None:
     """Look at every log of the topics in a folder, and say which ones are damaged."""
-    from penstock.streams.backup import logs_of
+    from penstock.streams.embedded.backup import logs_of
 
     disk, name = SystemDisk(folder.resolve().parent), folder.resolve().name
     try:

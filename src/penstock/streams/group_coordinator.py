@@ -54,7 +54,7 @@ from penstock.core.consumer_group.requests import (
 )
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.streams.offset_store import CommittedOffset, Offsets, Place, record_bytes_max, size_of
+from penstock.streams.embedded.offset_store import CommittedOffset, Offsets, Place, record_bytes_max, size_of
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
 _TIMER_MS = 1

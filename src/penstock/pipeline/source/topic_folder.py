@@ -19,7 +19,7 @@ from penstock.pipeline.options import PARTITION, BadOption
 from penstock.pipeline.source import log_files
 from penstock.pipeline.source.ranges import HistoryEndsBefore, Range, Slice, Wanted, chosen_of, cut, dropped
 from penstock.pipeline.source.record_batches import Batch, batch_of, read_batches
-from penstock.streams.topic_catalog import Facts, TopicFacts, facts_of
+from penstock.streams.embedded.topic_catalog import Facts, TopicFacts, facts_of
 
 BATCH_BYTES = 4 * MIB
 

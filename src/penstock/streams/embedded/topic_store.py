@@ -28,8 +28,9 @@ from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime, Timings
 from penstock.runtime.open_files import OpenFiles
-from penstock.streams import topic_catalog as catalogs
-from penstock.streams.maintenance import Maintenance
+from penstock.streams.embedded import topic_catalog as catalogs
+from penstock.streams.embedded.maintenance import Maintenance
+from penstock.streams.embedded.topic_catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.streams.topic import (
     BadTopicName,
     Partition,
@@ -40,7 +41,6 @@ from penstock.streams.topic import (
     TopicNotFound,
     check_topic_name,
 )
-from penstock.streams.topic_catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
 from penstock.telemetry import STREAMS_UPKEEP_FAILED
 
 T = TypeVar("T")

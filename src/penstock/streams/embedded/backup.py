@@ -26,10 +26,10 @@ from penstock.log.backup import Copied, Folder, LogMovesTooFast, TargetNotEmpty,
 from penstock.log.survey import NothingToRead
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import Disk, Runtime
-from penstock.streams.offset_store import Offsets
+from penstock.streams.embedded.offset_store import Offsets
+from penstock.streams.embedded.topic_catalog import Catalog, Facts
+from penstock.streams.embedded.topic_store import remove_folder
 from penstock.streams.producer_state import NAME as PRODUCERS
-from penstock.streams.topic_catalog import Catalog, Facts
-from penstock.streams.topic_store import remove_folder
 
 CATALOG = "catalog"
 GROUPS = "groups"

@@ -16,10 +16,10 @@ from penstock.log.record import HEADER_BYTES
 from penstock.log.record import header as read_header
 from penstock.log.segment import Segment, first_kept_offset
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
-from penstock.streams import compaction
-from penstock.streams.compaction import ClosedSegment, CompactionRequest
+from penstock.streams.embedded import compaction
+from penstock.streams.embedded.compaction import ClosedSegment, CompactionRequest
+from penstock.streams.embedded.topic_catalog import PartitionFacts
 from penstock.streams.topic import Partition, Topic
-from penstock.streams.topic_catalog import PartitionFacts
 from penstock.telemetry import STREAMS_CLEANED, STREAMS_UPKEEP_FAILED
 
 

@@ -1,0 +1,1 @@
+"""Topics and consumer groups in logs of a folder."""
