@@ -29,6 +29,7 @@ from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
+from penstock.streams.embedded.topic_store import Streams
 
 MESSAGE_BYTES = 256
 ROUNDS = 3
@@ -133,7 +134,7 @@ class Alone:
     async def _measure(self, folder: Path, seconds: float) -> tuple[Went, Went]:
         async with ThreadWorkers(4, halt) as workers:
             runtime = system_runtime(folder, workers)
-            async with await Topics.open(runtime, "streams") as topics:
+            async with Topics(runtime, await Streams.open(runtime, "streams")) as topics:
                 await topics.streams.create(TOPIC, TopicSettings(partitions=self.partitions))
                 bodies = [(None, os.urandom(MESSAGE_BYTES)) for _ in range(self.messages)]
                 batch = bytes(record.encode(bodies, at_ms=runtime.clock.now_ms()))

@@ -28,6 +28,7 @@ from penstock.server import GC_THRESHOLDS
 from penstock.streams.group_coordinator import CoordinatorSettings
 from penstock.telemetry import LogEvent
 from tests.streams.grouping import Consumer
+from tests.streams.small import in_folder, open_topics
 
 TOPICS = (100, 1_000, 9_000)
 MEMBERS = (10, 100, 900)
@@ -78,12 +79,12 @@ async def _produce_and_trim(world: World) -> None:
 
 async def _restart(world: World) -> None:
     await world.topics.close()
-    world.topics.streams = (await Topics.open(world.runtime, "streams")).streams
+    world.topics.streams = (await open_topics(world.runtime, "streams")).streams
 
 
 async def _upkeep(world: World) -> None:
     """What comes round every second."""
-    assert len(world.topics.streams._maintenance._due(is_time_for_all=False)) <= 1
+    assert len(in_folder(world.topics)._maintenance._due(is_time_for_all=False)) <= 1
 
 
 async def _scrape(world: World) -> None:
@@ -139,7 +140,7 @@ async def _world() -> AsyncIterator[World]:
     with TemporaryDirectory(dir=MEMORY) as folder:
         async with ThreadWorkers(2, halt) as workers:
             runtime = replace(system_runtime(Path(folder), workers), log_event=_log_nothing)
-            topics = await Topics.open(runtime, "streams")
+            topics = await open_topics(runtime, "streams")
             async with open_groups(runtime, "streams/groups", topics, settings=SETTINGS) as groups:
                 await topics.streams.create("t-0")
                 yield World(runtime, topics, groups)

@@ -40,6 +40,7 @@ from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import KeptRedrives
 from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives
 from penstock.streams.embedded.topic_store import PARTITION_LOG, StreamsSettings
+from penstock.streams.embedded.topic_store import Streams as TopicFolder
 from penstock.telemetry import STORE_DURABILITY_WARNING
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ async def open_streams(
         )
         # The list within the folder goes with the folder.
         is_listed = parent is None or await check_listed(runtime, parent.name, _CATALOG)
-        topics = await stack.enter_async_context(await Topics.open(runtime, folder, logs, clock=clock))
+        topics = await stack.enter_async_context(Topics(runtime, await TopicFolder.open(runtime, folder, logs, clock)))
         groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
         if parent is not None and not is_listed:
             await enlist(runtime, parent.name, _CATALOG)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
+from tests.streams.small import open_topics
 
 SEGMENT = "00000000000000000000.log"
 
@@ -127,7 +127,7 @@ def test_a_partition_of_topics_in_use_is_not_touched(tmp_path: Path) -> None:
     async def repair_meanwhile() -> subprocess.CompletedProcess[str]:
         async with (
             ThreadWorkers(2, halt) as workers,
-            await Topics.open(system_runtime(tmp_path, workers), "streams") as topics,
+            await open_topics(system_runtime(tmp_path, workers), "streams") as topics,
         ):
             await topics.streams.create("events")
             return await asyncio.to_thread(penstock, "repair", tmp_path / "streams" / "partitions" / "1-0")

@@ -15,7 +15,6 @@ from crc32c import crc32c
 from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.wire.schema import Api
-from penstock.broker.topics import Topics
 from penstock.log import record
 from penstock.log.record import varint
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
@@ -24,7 +23,7 @@ from tests.kafka.brokers import Broker, RawClient
 from tests.kafka.librdkafka import WAIT_S, create, produce_all, producer, read_topic
 from tests.kafka.messages import request_type
 from tests.kafka.test_rest import ask
-from tests.streams.small import values
+from tests.streams.small import in_folder, open_topics, values
 
 
 def now_ms() -> int:
@@ -152,11 +151,11 @@ def test_browsing_leaves_out_what_cannot_be_read_and_says_so(tmp_path: Path) -> 
     async def store() -> None:
         async with (
             ThreadWorkers(2, halt) as workers,
-            await Topics.open(system_runtime(data, workers), "streams") as topics,
+            await open_topics(system_runtime(data, workers), "streams") as topics,
         ):
             await topics.streams.create("events")
             await topics.produce("events", 0, values(b"before", at_ms=now_ms()))
-            log = topics.streams.find("events").partitions[0].log
+            log = in_folder(topics).find("events").partitions[0].log
             odd = sealed(b"no records at all", count=3)
             with log.reserve(len(odd)) as space:
                 log.append(odd, space)

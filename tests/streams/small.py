@@ -13,7 +13,8 @@ from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.record import header as read_header
 from penstock.log.settings import LogSettings
-from penstock.streams.embedded.topic_store import StreamsSettings
+from penstock.runtime.interface import Runtime
+from penstock.streams.embedded.topic_store import Streams, StreamsSettings
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
 
@@ -112,10 +113,20 @@ async def bodies(topics: Topics, topic: str = "events", partition: int = 0) -> l
     return [entry.value for entry in await read_all(topics, topic, partition)]
 
 
+async def open_topics(runtime: Runtime, folder: str, settings: StreamsSettings | None = None) -> Topics:
+    return Topics(runtime, await Streams.open(runtime, folder, settings))
+
+
+def in_folder(topics: Topics) -> Streams:
+    """Return what keeps them, to look at its files."""
+    assert isinstance(topics.streams, Streams)
+    return topics.streams
+
+
 @asynccontextmanager
 async def running(machine: Machine, settings: StreamsSettings = SMALL) -> AsyncIterator[Topics]:
     """Start a process that has the topics open, and stop it in good order."""
-    topics = await Topics.open(machine.start(), FOLDER, settings)
+    topics = await open_topics(machine.start(), FOLDER, settings)
     try:
         yield topics
     finally:
@@ -125,8 +136,8 @@ async def running(machine: Machine, settings: StreamsSettings = SMALL) -> AsyncI
 
 async def look_after(topics: Topics, topic: str = "events", partition: int = 0) -> None:
     """Have the upkeep do now what it does from time to time."""
-    upkeep = topics.streams._maintenance
-    found = topics.streams.find(topic)
+    upkeep = in_folder(topics)._maintenance
+    found = in_folder(topics).find(topic)
     await upkeep.look_after(found, partition)
     upkeep._to_clean.clear()
     if found.settings.is_compacted:

@@ -13,7 +13,7 @@ from penstock.streams.embedded.offset_store import CommittedOffset, Offsets
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import OFFSETS
-from tests.streams.small import FOLDER, SMALL, TINY, Sender, batch, bodies, look_after, values
+from tests.streams.small import FOLDER, SMALL, TINY, Sender, batch, bodies, in_folder, look_after, open_topics, values
 from tests.waiting import elapse
 
 BEFORE = [b"%d" % number for number in range(8)]
@@ -21,7 +21,7 @@ BEFORE = [b"%d" % number for number in range(8)]
 
 async def begun(runtime: Runtime) -> tuple[Topics, Offsets]:
     """Return topics with some records, all of which the group `readers` has read."""
-    topics = await Topics.open(runtime, FOLDER, SMALL)
+    topics = await open_topics(runtime, FOLDER, SMALL)
     offsets = await Offsets.open(runtime, f"{FOLDER}/{GROUPS}", OFFSETS)
     for name in ("events", "doomed"):
         await topics.streams.create(name, TINY)
@@ -44,7 +44,7 @@ async def copied(machine: Machine, target: Machine) -> None:
 async def check_copy(target: Machine) -> dict[str, list[bytes | None]]:
     """Open a copy, hold it to the laws of every copy, and return what is in it."""
     assert not target.disk.exists(f"{FOLDER}/{LOOK}")
-    topics, runtime = await Topics.open(target.start(), FOLDER, SMALL), target.runtime
+    topics, runtime = await open_topics(target.start(), FOLDER, SMALL), target.runtime
     assert runtime is not None
     offsets = await Offsets.open(runtime, f"{FOLDER}/{GROUPS}", OFFSETS)
     for (name, partition), kept in offsets.of("readers").items():
@@ -105,8 +105,8 @@ async def test_the_ids_of_producers_whose_records_are_in_a_copy_are_not_given_ou
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(copied(machine, target))
         used = tasks.create_task(produce())
-    restored = await Topics.open(target.start(), FOLDER, SMALL)
-    known = restored.streams.find("events").partitions[0].producers._known
+    restored = await open_topics(target.start(), FOLDER, SMALL)
+    known = in_folder(restored).find("events").partitions[0].producers._known
     new = await restored.streams.new_producer()
     assert known, "the copy has none of their records"
     assert max(known) < new
@@ -125,7 +125,7 @@ async def test_what_is_known_of_producers_is_copied_with_their_records(machine: 
     target = Machine(9)
     await copied(machine, target)
     assert target.disk.exists(f"{FOLDER}/partitions/1-0/producers")
-    restored = await Topics.open(target.start(), FOLDER, SMALL)
+    restored = await open_topics(target.start(), FOLDER, SMALL)
     again = await restored.produce("events", 0, sent)
     assert again.is_duplicate
     assert again.base_offset == first.base_offset

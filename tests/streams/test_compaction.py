@@ -19,7 +19,19 @@ from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
-from tests.streams.small import CODECS, FOLDER, HOUR_MS, SMALL, Pair, Read, batch, look_after, read_all, running
+from tests.streams.small import (
+    CODECS,
+    FOLDER,
+    HOUR_MS,
+    SMALL,
+    Pair,
+    Read,
+    batch,
+    in_folder,
+    look_after,
+    read_all,
+    running,
+)
 from tests.waiting import elapse
 
 COMPACTED = TopicSettings(
@@ -42,7 +54,7 @@ async def send(topics: Topics, history: list[Pair], *, codec: str = "none", size
 
 
 async def close_segment(topics: Topics) -> None:
-    await topics.streams.find("events").partitions[0].log.roll()
+    await in_folder(topics).find("events").partitions[0].log.roll()
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -52,7 +64,7 @@ async def test_the_last_record_of_each_key_stays_at_its_offset(codec: str, machi
         await topics.streams.create("events", COMPACTED)
         await send(topics, history, codec=codec)
         await close_segment(topics)
-        log = topics.streams.find("events").partitions[0].log
+        log = in_folder(topics).find("events").partitions[0].log
         before = sum(segment.size_bytes for segment in log.segments)
         await look_after(topics)
         found = await read_all(topics)
@@ -196,7 +208,7 @@ async def test_records_that_cannot_be_read_stay_as_they_are(machine: Machine) ->
     """A producer cannot send such; a repaired disk may hold them."""
     async with running(machine) as topics:
         await topics.streams.create("events", TopicSettings(segment_bytes=1_024))
-        partition = topics.streams.find("events").partitions[0]
+        partition = in_folder(topics).find("events").partitions[0]
         odd = bytes(record.seal([b"no records at all"], count=2, at_ms=EPOCH_MS))
         with partition.log.reserve(len(odd)) as space:
             partition.log.append(odd, space)
@@ -216,7 +228,7 @@ async def test_more_keys_than_memory_may_hold_are_cleaned_in_several_goes(machin
         await topics.streams.create("events", COMPACTED)
         await send(topics, history)
         await close_segment(topics)
-        partition = topics.streams.find("events").partitions[0]
+        partition = in_folder(topics).find("events").partitions[0]
         closed = partition.log.segments[:-1]
         order = compaction.CompactionRequest(
             folder=partition.folder,
@@ -239,7 +251,7 @@ async def test_a_topic_can_be_deleted_while_it_is_cleaned(machine: Machine) -> N
     async with running(machine, replace(SMALL, upkeep_ms=1, retention_check_ms=1)) as topics:
         await topics.streams.create("events", COMPACTED)
         await send(topics, [(b"%d" % (number % 4), bytes(50)) for number in range(80)])
-        upkeep = topics.streams._maintenance
+        upkeep = in_folder(topics)._maintenance
         for _ in range(1_000):
             if upkeep._cleaned_now is not None:
                 break

@@ -11,10 +11,22 @@ import pytest
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.interface import Runtime
-from penstock.streams.topic import TopicNotFound
+from penstock.streams.interface import TopicNotFound
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
-from tests.streams.small import FOLDER, HOUR_MS, SMALL, TINY, Pair, Sender, batch, look_after, read_all
+from tests.streams.small import (
+    FOLDER,
+    HOUR_MS,
+    SMALL,
+    TINY,
+    Pair,
+    Sender,
+    batch,
+    in_folder,
+    look_after,
+    open_topics,
+    read_all,
+)
 
 COMPACTED = TopicSettings(segment_bytes=1_024, is_compacted=True, is_deleted=False, dirty_percent_max=1)
 ALICE = Sender(5)
@@ -35,7 +47,7 @@ class Story:
         self.producers: list[int] = []
 
     async def tell(self, runtime: Runtime) -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         await topics.streams.create("events", TINY)
         self.told["events"] = 0
         for number in range(12):
@@ -75,7 +87,7 @@ class Story:
     # Afterwards.
 
     async def look(self, runtime: Runtime) -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         known = {topic.name for topic in topics.list()}
         assert len({name for name in known if name.startswith("many")}) in (0, 3), "one write makes all of them"
         assert set(self.told) - self.deleting <= known
@@ -121,7 +133,7 @@ class Story:
             self.deleting.add("passing")
             await topics.streams.delete("passing")
             with pytest.raises(TopicNotFound):
-                topics.streams.find("passing")
+                in_folder(topics).find("passing")
             self.deleted.add("passing")
 
 

@@ -8,9 +8,9 @@ import pytest
 from penstock.broker.topics import FetchOne, TooManyFetches, Topics
 from penstock.log.interface import OffsetOutOfRange
 from penstock.log.recovery import LogCorrupted
-from penstock.streams.topic import PartitionNotFound, TopicNotFound
+from penstock.streams.interface import PartitionNotFound, TopicNotFound
 from tests.simulation.world import Machine
-from tests.streams.small import FOLDER, TINY, bodies, look_after, records_of, running, values
+from tests.streams.small import FOLDER, TINY, bodies, in_folder, look_after, records_of, running, values
 from tests.waiting import elapse
 
 LARGE = 1 << 20
@@ -68,7 +68,7 @@ async def test_a_fetch_reads_on_over_every_segment(machine: Machine) -> None:
         sent = [b"%d" % number + bytes(80) for number in range(50)]
         for body in sent:
             await topics.produce("events", 0, values(body))
-        log = topics.streams.find("events").partitions[0].log
+        log = in_folder(topics).find("events").partitions[0].log
         assert len(log.segments) > 5
         assert await bodies(topics) == sent
         machine.disk.cold = True
@@ -119,7 +119,7 @@ async def test_a_fetch_that_waits_is_woken_by_the_first_durable_record(machine: 
             answers = await waiting
             assert loop.time() - began < 0.1
         assert [len(answer.batches) for answer in answers] == [0, 0, 1, 0]
-        assert all(not partition.waiting for partition in topics.streams.find("events").partitions)
+        assert all(not partition.waiting for partition in in_folder(topics).find("events").partitions)
 
 
 async def test_a_fetch_waits_until_there_is_enough_or_its_time_is_up(machine: Machine) -> None:
@@ -184,7 +184,7 @@ async def test_a_client_that_goes_leaves_nothing_behind(machine: Machine) -> Non
         await filled(topics, each=1)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(topics.fetch([one(2)], bytes_max=LARGE, wait_ms=60_000), 1)
-        assert not topics.streams.find("events").partitions[0].waiting
+        assert not in_folder(topics).find("events").partitions[0].waiting
         assert not topics._waiting
 
 

@@ -14,10 +14,22 @@ from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.interface import OffsetOutOfRange
 from penstock.runtime.interface import Runtime
-from penstock.streams.topic import TopicNotFound
+from penstock.streams.interface import TopicNotFound
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
-from tests.streams.small import CODECS, FOLDER, SMALL, TINY, Pair, Sender, batch, look_after, read_all
+from tests.streams.small import (
+    CODECS,
+    FOLDER,
+    SMALL,
+    TINY,
+    Pair,
+    Sender,
+    batch,
+    in_folder,
+    look_after,
+    open_topics,
+    read_all,
+)
 from tests.waiting import elapse
 
 SEEDS = range(12)
@@ -64,10 +76,10 @@ class Life:
             self.machine.power_cut()
 
     async def live(self, runtime: Runtime) -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         for name, settings in TOPICS.items():
             try:
-                topics.streams.find(name)
+                in_folder(topics).find(name)
             except TopicNotFound:
                 assert not self.history[name]
                 await topics.streams.create(name, settings)
@@ -105,7 +117,7 @@ class Life:
             await elapse(self.dice.random() * 0.05)
             name = self.dice.choice(sorted(TOPICS))
             if self.dice.random() < 0.3:
-                await topics.streams.find(name).partitions[0].log.roll()
+                await in_folder(topics).find(name).partitions[0].log.roll()
             if name == "events" and self.dice.random() < 0.3:
                 upto = self.dice.randint(0, topics.latest("events", 0))
                 self.trimmed = max(self.trimmed, await topics.streams.trim("events", 0, upto))
@@ -118,7 +130,7 @@ class Life:
                 await self.judge(topics, name)
 
     async def judge_all(self, runtime: Runtime) -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         for name in TOPICS:
             if name in self.unanswered:
                 await self.send(topics, name)

@@ -12,7 +12,7 @@ from penstock.log.segment import segment_name
 from penstock.log.survey import survey
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Machine
-from tests.streams.small import CODECS, FOLDER, TINY, batch, bodies, look_after, read_all, running, values
+from tests.streams.small import CODECS, FOLDER, TINY, batch, bodies, in_folder, look_after, read_all, running, values
 
 
 async def three_batches(topics: Topics, codec: str = "none", settings: TopicSettings = TINY) -> None:
@@ -55,7 +55,7 @@ async def test_times_are_found_over_many_segments_and_after_a_restart(machine: M
         for number in range(60):
             await topics.produce("events", 0, values(bytes(60), at_ms=EPOCH_MS + number))
     async with running(machine) as topics:
-        assert len(topics.streams.find("events").partitions[0].log.segments) > 4
+        assert len(in_folder(topics).find("events").partitions[0].log.segments) > 4
         for number in range(60):
             assert await topics.offset_at("events", 0, EPOCH_MS + number) == (number, EPOCH_MS + number)
         assert await topics.max_timestamp("events", 0) == (59, EPOCH_MS + 59)
@@ -106,7 +106,7 @@ async def test_trimming_everything_frees_the_disk_and_offsets_go_on(machine: Mac
         await three_batches(topics)
         assert await topics.streams.trim("events", 0, -1) == 9
         await look_after(topics)
-        log = topics.streams.find("events").partitions[0].log
+        log = in_folder(topics).find("events").partitions[0].log
         assert [segment.size_bytes for segment in log.segments] == [0]
         assert await bodies(topics) == []
     async with running(machine) as topics:
@@ -124,7 +124,7 @@ async def test_trimming_goes_by_whole_segments_on_the_disk(machine: Machine) -> 
         await topics.streams.trim("events", 0, 30)
         await look_after(topics)
         assert topics.earliest("events", 0) == 30
-        log = topics.streams.find("events").partitions[0].log
+        log = in_folder(topics).find("events").partitions[0].log
         assert 20 < log.start_offset <= 30
         assert len(machine.disk.names(f"{FOLDER}/partitions/1-0")) < len(files)
         assert len(await bodies(topics)) == 30

@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.broker.topics import Topics
 from penstock.contract.limits import PRODUCER_MS, PRODUCERS_MAX
 from penstock.log.record import header as read_header
 from penstock.streams.producer_state import (
@@ -16,7 +15,7 @@ from penstock.streams.producer_state import (
 )
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.world import Died, Machine
-from tests.streams.small import FOLDER, SMALL, TINY, Sender, bodies, look_after, running, values
+from tests.streams.small import FOLDER, SMALL, TINY, Sender, bodies, in_folder, look_after, open_topics, running, values
 
 ALICE, BOB = Sender(7), Sender(8)
 SNAPSHOT = f"{FOLDER}/partitions/1-0/{NAME}"
@@ -118,7 +117,7 @@ async def live_and_end(machine: Machine, end: str) -> None:
     """Send twenty-four batches, with a snapshot after twenty, and end the process."""
 
     async def live() -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         await topics.streams.create("events", TINY)
         for number in range(20):
             await topics.produce("events", 0, sent(number))
@@ -139,11 +138,11 @@ async def test_opening_reads_only_what_came_since_the_snapshot(machine: Machine)
         await topics.streams.create("events", TINY)
         for number in range(40):
             await topics.produce("events", 0, sent(number))
-        assert len(topics.streams.find("events").partitions[0].log.segments) > 3
+        assert len(in_folder(topics).find("events").partitions[0].log.segments) > 3
     # What is damaged is not read: else opening would fail.
     machine.disk.flip_bit(f"{FOLDER}/partitions/1-0/{0:020}.log", 8 * 100)
     async with running(machine) as topics:
-        partition = topics.streams.find("events").partitions[0]
+        partition = in_folder(topics).find("events").partitions[0]
         assert partition.remembered_offset == 40
         assert (await topics.produce("events", 0, sent(39))).is_duplicate
 
@@ -170,7 +169,7 @@ async def test_a_producer_that_was_silent_for_a_day_is_forgotten_and_may_go_on(m
         await topics.produce("events", 0, sent(0, BOB))
         machine.clock.advance_ms(PRODUCER_MS // 2)
         await look_after(topics)
-        assert len(topics.streams.find("events").partitions[0].producers) == 1
+        assert len(in_folder(topics).find("events").partitions[0].producers) == 1
         assert not (await topics.produce("events", 0, sent(5))).is_duplicate
 
 

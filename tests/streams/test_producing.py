@@ -28,7 +28,21 @@ from penstock.streams.produce_checks import (
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine
-from tests.streams.small import CODECS, FOLDER, HOUR_MS, SMALL, TINY, Sender, batch, bodies, read_all, running, values
+from tests.streams.small import (
+    CODECS,
+    FOLDER,
+    HOUR_MS,
+    SMALL,
+    TINY,
+    Sender,
+    batch,
+    bodies,
+    in_folder,
+    open_topics,
+    read_all,
+    running,
+    values,
+)
 
 PLAIN = TopicSettings()
 COMPACTED = TopicSettings(is_compacted=True)
@@ -58,7 +72,7 @@ async def test_batches_get_the_next_offsets_and_are_stored_as_they_came(machine:
         sent = values(b"c", codec="gzip")
         second = await topics.produce("events", 0, sent)
         assert (first.base_offset, second.base_offset, second.appended_at_ms) == (0, 2, -1)
-        partition = topics.streams.find("events").partitions[0]
+        partition = in_folder(topics).find("events").partitions[0]
         (_, stored) = await partition.read(0, bytes_max=10_000)
         assert bytes(stored[16:]) == sent[16:]
         assert read_header(stored).base_offset == 2
@@ -80,7 +94,7 @@ async def test_what_a_producer_was_told_survives_a_power_cut(machine: Machine) -
     runtime = machine.start()
 
     async def live() -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         await topics.streams.create("events", TINY)
         await topics.produce("events", 0, values(b"told"))
         topics.append("events", 0, values(b"not told"))
@@ -155,7 +169,7 @@ async def test_records_are_packed_as_the_topic_wants_them(wanted: str, machine: 
             await topics.produce("events", 0, batch(*records, codec=codec, sender=Sender(), sequence=20 * sequence))
         again = batch(*records, codec="gzip", sender=Sender(), sequence=20)
         assert (await topics.produce("events", 0, again)).base_offset == 20
-        stored = await topics.streams.find("events").partitions[0].read(0, bytes_max=1 << 20)
+        stored = await in_folder(topics).find("events").partitions[0].read(0, bytes_max=1 << 20)
         assert {read_header(each).attributes for each in stored} == {CODECS[wanted]}
         assert [(each.key, each.value) for each in await read_all(topics)] == records * len(CODECS)
 

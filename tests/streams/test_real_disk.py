@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.topics import FetchOne, Topics
+from penstock.broker.topics import FetchOne
 from penstock.contract.limits import TOPIC_FILES_MAX
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.streams.embedded.topic_store import StreamsSettings
-from tests.streams.small import CODECS, NEVER_MS, batch, look_after, read_all, values
+from tests.streams.small import CODECS, NEVER_MS, batch, in_folder, look_after, open_topics, read_all, values
 
 COMPACTED = TopicSettings(segment_bytes=20_000, is_compacted=True, is_deleted=False, dirty_percent_max=1)
 CALM = StreamsSettings(upkeep_ms=NEVER_MS, retention_check_ms=NEVER_MS)
@@ -23,14 +23,14 @@ CALM = StreamsSettings(upkeep_ms=NEVER_MS, retention_check_ms=NEVER_MS)
 async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Path) -> None:
     async with ThreadWorkers(2, halt) as workers:
         runtime = system_runtime(tmp_path, workers)
-        async with await Topics.open(runtime, "streams", CALM) as topics:
+        async with await open_topics(runtime, "streams", CALM) as topics:
             await topics.streams.create("events", COMPACTED)
             now_ms = runtime.clock.now_ms()
             for number in range(200):
                 codec = sorted(CODECS)[number % len(CODECS)]
                 records = [(b"%d" % (each % 7), b"%d %d" % (number, each) * 20) for each in range(20)]
                 await topics.produce("events", 0, batch(*records, at_ms=now_ms, codec=codec))
-            partition = topics.streams.find("events").partitions[0]
+            partition = in_folder(topics).find("events").partitions[0]
             await partition.log.roll()
             await look_after(topics)
             assert sum(segment.size_bytes for segment in partition.log.segments) < 5_000
@@ -39,7 +39,7 @@ async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Pa
                 b"%d" % (each % 7): b"199 %d" % each * 20 for each in range(13, 20)
             }
             assert found[-1].offset == 3_999
-        async with await Topics.open(runtime, "streams", CALM) as topics:
+        async with await open_topics(runtime, "streams", CALM) as topics:
             assert await read_all(topics) == found
             await topics.streams.delete("events")
         assert files_below(tmp_path / "streams" / "partitions") == []
@@ -49,7 +49,7 @@ async def test_a_compacted_topic_is_cleaned_by_a_process_of_its_own(tmp_path: Pa
 async def test_many_partitions_take_little_of_the_disk_and_few_files(tmp_path: Path) -> None:
     async with ThreadWorkers(4, halt) as workers:
         runtime = system_runtime(tmp_path, workers)
-        async with await Topics.open(runtime, "streams", replace(CALM, open_files_max=8)) as topics:
+        async with await open_topics(runtime, "streams", replace(CALM, open_files_max=8)) as topics:
             await topics.streams.create("events", TopicSettings(partitions=64))
             assert taken_bytes(tmp_path) < 64 * 30_000
             sent = values(b"x", at_ms=runtime.clock.now_ms())

@@ -5,7 +5,7 @@ from dataclasses import replace
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from tests.simulation.world import Machine
-from tests.streams.small import HOUR_MS, SMALL, TINY, bodies, look_after, running, values
+from tests.streams.small import HOUR_MS, SMALL, TINY, bodies, in_folder, look_after, running, values
 from tests.waiting import elapse
 
 HOURLY = replace(TINY, retention_ms=HOUR_MS, ahead_ms_max=None)
@@ -14,7 +14,7 @@ HOURLY = replace(TINY, retention_ms=HOUR_MS, ahead_ms_max=None)
 async def test_a_segment_ends_before_the_batch_that_would_not_fit(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.streams.create("events", TINY)
-        log = topics.streams.find("events").partitions[0].log
+        log = in_folder(topics).find("events").partitions[0].log
         sent = values(bytes(200))
         for number in range(9):
             await topics.produce("events", 0, sent)
@@ -30,7 +30,7 @@ async def test_batches_that_come_at_once_are_parted_where_a_segment_ends(machine
         for number in range(40):
             await topics.produce("events", 0, values(b"%d" % number + bytes(200)), waits=False)
         await topics.produce("events", 0, values(b"last"))
-        log = topics.streams.find("events").partitions[0].log
+        log = in_folder(topics).find("events").partitions[0].log
         assert all(segment.size_bytes <= TINY.segment_bytes for segment in log.segments)
         assert len(await bodies(topics)) == 41
 
@@ -76,21 +76,21 @@ async def test_no_more_than_so_many_bytes_are_kept_but_for_a_segment(machine: Ma
         await topics.streams.create("events", replace(TINY, retention_bytes=5_000, retention_ms=None))
         await fill(topics, machine, 200)
         await look_after(topics)
-        sizes = [segment.size_bytes for segment in topics.streams.find("events").partitions[0].log.segments]
+        sizes = [segment.size_bytes for segment in in_folder(topics).find("events").partitions[0].log.segments]
         assert 3_000 < sum(sizes) <= 5_000 + 1_500
 
 
 async def test_a_topic_that_is_only_compacted_forgets_nothing_by_age(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.streams.create("events", replace(HOURLY, is_compacted=True, is_deleted=False))
-        partition = topics.streams.find("events").partitions[0]
+        partition = in_folder(topics).find("events").partitions[0]
         batch = values(b"x", at_ms=machine.clock.now_ms())
         partition.settings = HOURLY
         for _ in range(30):
             await topics.produce("events", 0, batch)
-        partition.settings = topics.streams.find("events").settings
+        partition.settings = in_folder(topics).find("events").settings
         machine.clock.advance_ms(10 * HOUR_MS)
-        await topics.streams._maintenance.look_after(topics.streams.find("events"), 0)
+        await in_folder(topics)._maintenance.look_after(in_folder(topics).find("events"), 0)
         assert topics.earliest("events", 0) == 0
 
 
@@ -103,7 +103,7 @@ async def test_maintenance_needs_no_request(machine: Machine) -> None:
         await elapse(3)
         # A closed segment is noticed at once.
         assert topics.earliest("events", 0) > 50
-        assert topics.streams.find("events").partitions[0].remembered_offset > 50
+        assert in_folder(topics).find("events").partitions[0].remembered_offset > 50
         machine.clock.advance_ms(2 * HOUR_MS)
         await elapse(31)
         assert topics.earliest("quiet", 0) == 1

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.access import Caller, Grant, Role
-from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import BadTopicSettings, TopicSettings
 from penstock.log.interface import LogFull
 from penstock.log.recovery import LogCorrupted
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import FolderTaken, Runtime
 from penstock.streams.embedded.topic_store import _all
-from penstock.streams.topic import (
+from penstock.streams.interface import (
     BadTopicName,
     PartitionNotFound,
     PartitionsCannotShrink,
@@ -27,7 +26,7 @@ from penstock.streams.topic import (
 )
 from tests.simulation.disk import SimDisk
 from tests.simulation.world import Died, Machine
-from tests.streams.small import FOLDER, SMALL, TINY, bodies, look_after, running, values
+from tests.streams.small import FOLDER, SMALL, TINY, bodies, in_folder, look_after, open_topics, running, values
 from tests.waiting import let_others_run
 
 
@@ -38,7 +37,7 @@ async def test_a_topic_is_found_by_its_name_and_by_its_id_after_a_restart(machin
         assert len(made.id) == 16
 
     async with running(machine) as topics:
-        found = topics.streams.find("events")
+        found = in_folder(topics).find("events")
         assert (found.name, found.id, found.settings) == ("events", made.id, settings)
         assert len(found.partitions) == 3
         assert topics.streams.find_by_id(made.id) is found
@@ -49,7 +48,7 @@ async def test_a_topic_that_is_not_there_is_not_found(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.streams.create("events", TINY)
         with pytest.raises(TopicNotFound):
-            topics.streams.find("other")
+            in_folder(topics).find("other")
         with pytest.raises(TopicNotFound):
             topics.streams.find_by_id(bytes(16))
         with pytest.raises(PartitionNotFound):
@@ -125,7 +124,7 @@ async def test_partitions_can_be_added_and_not_taken_away(machine: Machine) -> N
             await topics.streams.grow("events", 1_001)
 
     async with running(machine) as topics:
-        assert topics.streams.find("events").settings.partitions == 4
+        assert in_folder(topics).find("events").settings.partitions == 4
         assert await bodies(topics, partition=1) == [b"kept"]
         assert await bodies(topics, partition=3) == [b"new"]
 
@@ -147,13 +146,13 @@ async def test_changed_settings_are_there_after_a_restart_and_count_at_once(mach
         await topics.streams.change("events", replace(TINY, message_bytes_max=200))
         for number in range(20):
             await topics.produce("events", 0, values(b"%d" % number + bytes(60)))
-        assert len(topics.streams.find("events").partitions[0].log.segments) > 1
+        assert len(in_folder(topics).find("events").partitions[0].log.segments) > 1
         with pytest.raises(BadTopicSettings):
             await topics.streams.change("events", TopicSettings(partitions=2))
         with pytest.raises(TopicNotFound):
             await topics.streams.change("other", TINY)
     async with running(machine) as topics:
-        assert topics.streams.find("events").settings.message_bytes_max == 200
+        assert in_folder(topics).find("events").settings.message_bytes_max == 200
 
 
 @pytest.mark.parametrize(
@@ -180,14 +179,14 @@ async def test_what_means_nothing_here_is_remembered_as_it_was_said(machine: Mac
     async with running(machine) as topics:
         await topics.streams.create("events", said)
     async with running(machine) as topics:
-        assert topics.streams.find("events").settings == said
+        assert in_folder(topics).find("events").settings == said
 
 
 async def test_a_folder_belongs_to_one_process_at_a_time(machine: Machine) -> None:
     async with running(machine):
         assert machine.runtime is not None
         with pytest.raises(FolderTaken):
-            await Topics.open(machine.runtime, FOLDER, SMALL)
+            await open_topics(machine.runtime, FOLDER, SMALL)
 
 
 async def test_a_partition_that_is_gone_from_the_disk_is_damage_and_no_empty_topic(machine: Machine) -> None:
@@ -237,7 +236,7 @@ async def test_a_fact_costs_what_it_changes_however_many_topics_there_are(machin
 async def test_snapshots_of_the_catalog_are_written_once_for_as_much_as_they_let_go_of(machine: Machine) -> None:
     async with running(machine) as topics:
         await topics.streams.create_all([(f"t-{number}", TINY) for number in range(150)])
-        log = topics.streams._catalog._log
+        log = in_folder(topics)._catalog._log
         sizes: list[int] = []
         for number in range(600):
             before = log.end_offset
@@ -264,7 +263,7 @@ async def test_many_topics_are_made_at_once_and_each_is_refused_for_itself(machi
         made = await topics.streams.create_all([(name, TINY) for name in wanted])
         kinds = [type(each).__name__ for each in made]
         assert kinds == [
-            "Topic", "TopicExists", "Topic", "BadTopicName", "TopicExists", "Topic", "TopicExists", "Topic"
+            "TopicOf", "TopicExists", "TopicOf", "BadTopicName", "TopicExists", "TopicOf", "TopicExists", "TopicOf"
         ]  # fmt: skip
     async with running(machine) as topics:
         assert [topic.name for topic in topics.list()] == ["a", "b", "c", "there", "x.y"]
@@ -290,7 +289,7 @@ async def test_a_full_disk_refuses_a_topic_and_leaves_nothing_of_it() -> None:
         with pytest.raises(LogFull):
             await topics.streams.grow("events", 100)
         assert [topic.name for topic in topics.list()] == ["events"]
-        assert len(topics.streams.find("events").partitions) == 1
+        assert len(in_folder(topics).find("events").partitions) == 1
         assert machine.disk.names(f"{FOLDER}/partitions") == ["1-0"]
         await topics.produce("events", 0, values(b"still"))
         await topics.streams.delete("events")
@@ -300,7 +299,7 @@ async def test_a_disk_that_fails_stops_the_process_before_anyone_is_told(machine
     told: list[bytes] = []
 
     async def live(runtime: Runtime) -> None:
-        topics = await Topics.open(runtime, FOLDER, SMALL)
+        topics = await open_topics(runtime, FOLDER, SMALL)
         await topics.streams.create("events", TINY)
         await topics.produce("events", 0, values(b"good"))
         told.append(b"good")
@@ -340,11 +339,11 @@ async def test_a_start_costs_few_syncs_for_a_topic_and_a_quiet_one_nothing_after
         for topic in topics.list():
             await look_after(topics, topic.name)
         assert machine.disk.operations == opened
-        assert not topics.streams._maintenance._due(is_time_for_all=False)
+        assert not in_folder(topics)._maintenance._due(is_time_for_all=False)
         # The folder, its manifest twice, a cut that is none and the segment, and as much for closed files.
         assert (opened - before) / 40 <= 8
         await topics.produce("t-7", 0, values(b"a"))
-        assert topics.streams._maintenance._due(is_time_for_all=False) == [(topics.streams.find("t-7"), 0)]
+        assert in_folder(topics)._maintenance._due(is_time_for_all=False) == [(in_folder(topics).find("t-7"), 0)]
 
 
 async def test_thousands_of_topics_are_opened_and_closed_by_few_tasks() -> None:

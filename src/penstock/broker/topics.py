@@ -23,7 +23,7 @@ Laws of this file
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
@@ -33,19 +33,18 @@ from penstock.contract.limits import FETCH_BYTES_MAX, FETCHES_WAITING_MAX, PARTI
 from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header, record_count
 from penstock.log.recovery import LogCorrupted
-from penstock.runtime.interface import Buffer, Clock, Runtime
-from penstock.streams.embedded.topic_store import Streams, StreamsSettings
-from penstock.streams.topic import (
+from penstock.runtime.interface import Buffer, Runtime
+from penstock.streams.interface import (
+    ACKS_ALL,
     Appended,
     Partition,
     PartitionNotFound,
     TooManyPartitions,
     Topic,
     TopicNotFound,
+    TopicStore,
     Waiter,
 )
-
-DEFAULTS = StreamsSettings()
 
 
 class Produced(NamedTuple):
@@ -101,7 +100,7 @@ class TooManyFetches(Exception):
 
 
 class Topics:
-    def __init__(self, runtime: Runtime, streams: Streams, *, waiting_max: int = FETCHES_WAITING_MAX) -> None:
+    def __init__(self, runtime: Runtime, streams: TopicStore, *, waiting_max: int = FETCHES_WAITING_MAX) -> None:
         self._clock = runtime.clock
         # Topics are made, changed, found and deleted there; here is what waits and what is shared by callers.
         self.streams = streams
@@ -112,17 +111,6 @@ class Topics:
         self.fetches = Holds(waiting_max, self.share, lambda most: TooManyFetches(f"{most} fetches of the key wait"))
         self._is_stopping = False
         self.totals: dict[str, TopicTotals] = {}
-
-    @classmethod
-    async def open(
-        cls, runtime: Runtime, folder: str, settings: StreamsSettings = DEFAULTS, *, clock: Clock | None = None
-    ) -> "Topics":
-        """Open all topics in a folder, or begin with none. Raises what `DiskLog.open` does.
-
-        ``runtime`` may have workers of its own, so that many partitions do not hold up the queues.
-        Records grow old by ``clock``, if it is given.
-        """
-        return cls(runtime, await Streams.open(runtime, folder, settings, clock))
 
     def stop(self) -> None:
         """Answer every fetch that waits, and let none wait any more."""
@@ -173,6 +161,18 @@ class Topics:
         )
         return self.share.most(caller, PARTITIONS_MAX) - counted
 
+    async def refresh(self) -> None:
+        """See what other servers have changed about topics until now: for what is asked next."""
+        await self.streams.refresh()
+
+    async def look(self, places: Iterable[tuple[str, int]]) -> None:
+        """See where these partitions begin and end now, also by what other servers did."""
+        await self.streams.look(places)
+
+    async def look_at(self, topics: Iterable[Topic]) -> None:
+        """See where all partitions of some topics begin and end now."""
+        await self.look((topic.name, index) for topic in topics for index in range(len(topic.partitions)))
+
     def list(self) -> list[Topic]:
         """Return all topics, by name."""
         return [topic for _, topic in sorted(self.streams.topics.items())]
@@ -186,16 +186,18 @@ class Topics:
         """Raise what `append` would raise now, and `ProducerUnknown` where it would rather double than refuse."""
         return self._partition(topic, partition).check(batch, self._clock.now_ms(), is_repeat=is_repeat)
 
-    def append(self, topic: str, partition: int, batch: Buffer, header: Header | None = None) -> Appended:
+    def append(
+        self, topic: str, partition: int, batch: Buffer, header: Header | None = None, *, acks: int = ACKS_ALL
+    ) -> Appended:
         """Take one record batch, at once or not at all; it is durable only after `settled`.
 
-        ``header`` is what `check` said of it.
+        ``header`` is what `check` said of it. With ``acks`` of 0 nobody need wait for `settled`.
 
         The bytes are kept, not copied: they must not change any more. `LogBusy` says
         that too much waits for the disk: wait for `room`, and try again before anything
         that came later on the same connection.
         """
-        appended = self._partition(topic, partition).append(batch, self._clock.now_ms(), header)
+        appended = self._partition(topic, partition).append(batch, self._clock.now_ms(), header, acks=acks)
         if not appended.is_duplicate:
             total = self._total(topic)
             total.records_in += appended.next_offset - appended.base_offset
@@ -207,7 +209,7 @@ class Topics:
         # Not looked up by its name: there may be another topic of that name by now.
         found = appended.partition
         try:
-            await found.log.wait_durable(appended.next_offset)
+            appended = await found.settled(appended)
         except LogClosed:
             self._partition(topic, partition)
             raise
@@ -240,7 +242,9 @@ class Topics:
         wrong with any partition, waits for more, up to ``wait_ms``.
         """
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
+        places = [(one.topic, one.partition) for one in wanted]
         while True:
+            await self.streams.look(places)
             fetched = await self._read(wanted, min(bytes_max, FETCH_BYTES_MAX))
             missing = bytes_min - sum(one.size_bytes for one in fetched)
             is_wrong = any(one.error is not None for one in fetched)

@@ -58,6 +58,8 @@ def families_of_clients(found: Clients) -> list[Any]:
 
 async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
     families = {metric: _family(metric) for metric in telemetry.STREAM_METRICS}
+    await topics.refresh()
+    await topics.look_at(topics.list())
     await _of_topics(families, topics)
     left = ROWS_MAX
     for place, each in enumerate(await groups.listed()):

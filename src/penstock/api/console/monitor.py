@@ -172,7 +172,10 @@ class Monitor:
     async def _look_at_streams(self, look: Look) -> None:
         if self._streams is None:
             return
-        for place, topic in enumerate(self._streams.topics.list()):
+        topics = self._streams.topics
+        await topics.refresh()
+        await topics.look_at(topics.list())
+        for place, topic in enumerate(topics.list()):
             ends = [(each.start_offset, each.high_watermark) for each in topic.partitions]
             records, newest = sum(end - start for start, end in ends), sum(end for _, end in ends)
             row = {"name": topic.name, "partitions": len(ends), "records": records, "end": newest}

@@ -29,6 +29,14 @@ from penstock.broker.consumer_groups import (
 from penstock.contract.topic_settings import BadTopicSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
 from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.interface import (
+    BadTopicName,
+    PartitionNotFound,
+    PartitionsCannotShrink,
+    TooManyPartitions,
+    TopicExists,
+    TopicNotFound,
+)
 from penstock.streams.produce_checks import (
     BadTimestamp,
     CorruptBatch,
@@ -38,14 +46,6 @@ from penstock.streams.produce_checks import (
     TransactionsUnsupported,
 )
 from penstock.streams.producer_state import OutOfOrderSequence, ProducerFenced
-from penstock.streams.topic import (
-    BadTopicName,
-    PartitionNotFound,
-    PartitionsCannotShrink,
-    TooManyPartitions,
-    TopicExists,
-    TopicNotFound,
-)
 
 
 class TopicNotAllowed(NotAllowed):

@@ -19,7 +19,7 @@ from penstock.api.kafka.request import CLUSTER_ID, NODE_ID, Request, Values, in_
 from penstock.api.kafka.wire.schema import OFFERED
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
-from penstock.streams.topic import (
+from penstock.streams.interface import (
     PartitionNotFound,
     TooManyPartitions,
     Topic,
@@ -182,7 +182,9 @@ async def describe_log_dirs(request: Request) -> Values:
             (topic, each.partitions) for each in asked if (topic := _topic_or_none(request, each.topic)) is not None
         ]
     seen = ((topic, indexes) for topic, indexes in found if request.caller.has(Role.SEE, topic.name))
-    topics = await in_turns(seen, lambda each: _size_rows(*each))
+    counted = list(seen)
+    await request.service.topics.look_at(topic for topic, _ in counted)
+    topics = await in_turns(counted, lambda each: _size_rows(*each))
     folder = {"error_code": 0, "log_dir": _FOLDER, "topics": topics}
     return {"throttle_time": 0, "error_code": 0, "results": [folder]}
 
@@ -202,10 +204,9 @@ def _size_rows(topic: Topic, indexes: Iterable[int]) -> Values:
 
 def _size_row(topic: Topic, index: int) -> Values | None:
     try:
-        log = topic.partition(index).log
+        size_bytes = topic.partition(index).size_bytes
     except PartitionNotFound:
         return None
-    size_bytes = sum(segment.size_bytes for segment in log.segments)
     return {"partition_index": index, "partition_size": size_bytes, "offset_lag": 0, "is_future_key": False}
 
 

@@ -14,7 +14,7 @@ all the same.
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -33,8 +33,8 @@ from penstock.api.kafka.wire.produce_fetch import (
 from penstock.broker.access import Caller, Role
 from penstock.broker.topics import Fetched, FetchOne, TooManyFetches, Topics
 from penstock.log.interface import LogBusy
+from penstock.streams.interface import Appended, PartitionNotFound, TopicNotFound
 from penstock.streams.produce_checks import InvalidRecord
-from penstock.streams.topic import Appended, TopicNotFound
 
 _ACKS = (-1, 0, 1)
 # Of one batch.
@@ -56,6 +56,7 @@ async def produce(
     begun: list[ProducedPartition | tuple[ProducePartition, Appended]] = []
     async with turn:
         request = await read_in_turns(reading)
+        await _refresh_for(service.topics, request.parts)
         for part in request.parts:
             begun.append(await _append(service, caller, request, part))
             if len(begun) % _TURN_PARTS == 0:
@@ -83,7 +84,7 @@ async def _append(
             raise InvalidRecord("there is no record batch")
         while True:
             try:
-                return part, service.topics.append(part.topic, part.partition, part.batches)
+                return part, service.topics.append(part.topic, part.partition, part.batches, acks=request.acks)
             except LogBusy:
                 await service.topics.room(part.topic, part.partition)
     except REFUSALS as error:
@@ -114,6 +115,7 @@ async def init_producer_id(request: Request) -> Values:
 
 
 async def fetch(service: Service, caller: Caller, request: FetchRequest) -> list[FetchedPartition]:
+    await _refresh_for(service.topics, request.wanted)
     refused: dict[int, FetchedPartition] = {}
     ones: list[FetchOne] = []
     for place, wanted in enumerate(request.wanted):
@@ -143,6 +145,17 @@ async def _fetched(
         return await topics.fetch(ones, **bounds, wait_ms=0)
 
 
+async def _refresh_for(topics: Topics, named: Sequence[ProducePartition | FetchPartition]) -> None:
+    """Another server may have made what is not known here."""
+    try:
+        for each in named:
+            name = each.topic
+            found = topics.streams.find(name) if isinstance(name, str) else topics.streams.find_by_id(name)
+            found.partition(each.partition)
+    except (TopicNotFound, PartitionNotFound):
+        await topics.refresh()
+
+
 def _one(topics: Topics, caller: Caller, wanted: FetchPartition) -> FetchOne:
     if isinstance(wanted.topic, str):
         topic = wanted.topic
@@ -165,9 +178,12 @@ def _code(wanted: FetchPartition, error: Exception) -> int:
 
 
 async def list_offsets(request: Request) -> Values:
+    asked = request.body.topics
+    places = ((topic.name, part.partition_index) for topic in asked for part in topic.partitions)
+    await request.service.topics.look(places)
     topics: list[Values] = []
     seen = 0
-    for topic in request.body.topics:
+    for topic in asked:
         rows = []
         for part in topic.partitions:
             rows.append(await _listed(request, topic.name, part))

@@ -19,7 +19,7 @@ from penstock.broker.consumer_groups import Groups
 from penstock.broker.topics import Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.system import SystemClock
-from penstock.streams.topic import Topic, TopicNotFound
+from penstock.streams.interface import Topic, TopicNotFound
 
 K = TypeVar("K")
 T = TypeVar("T")

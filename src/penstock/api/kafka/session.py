@@ -98,6 +98,9 @@ ANSWERS: dict[int, Answer] = {
     Api.SHARE_GROUP_HEARTBEAT: newer_heartbeat,
 }
 
+# What is asked often, or by strangers, and names no topic.
+_WITHOUT_TOPICS = {Api.API_VERSIONS, Api.HEARTBEAT, Api.JOIN_GROUP, Api.SYNC_GROUP, Api.LEAVE_GROUP}
+
 
 class Session:
     def __init__(self, service: Service, connection: Connection) -> None:
@@ -192,6 +195,8 @@ class Session:
             self._here,
             await read_in_turns(reading_request(header.key, header.version, frame, header.body)),
         )
+        if header.key not in _WITHOUT_TOPICS:
+            await self._service.topics.refresh()
         values = await ANSWERS[header.key](request)
         if caller is not None and caller.rate is not None and "throttle_time" in values:
             values = {**values, "throttle_time": self._service.access.wait_ms(caller)}

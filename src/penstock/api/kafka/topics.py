@@ -11,7 +11,7 @@ from penstock.api.kafka.request import NODE_ID, Request, Values, once_each
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPIC_PARTITIONS_MAX
 from penstock.contract.topic_settings import TopicSettings
-from penstock.streams.topic import PartitionsCannotShrink, TooManyPartitions, Topic, TopicNotFound
+from penstock.streams.interface import PartitionsCannotShrink, TooManyPartitions, Topic, TopicNotFound, TopicOf
 
 _BY_DEFAULT = -1
 _NO_ID = bytes(16)
@@ -29,7 +29,7 @@ async def create_topics(request: Request) -> Values:
     made: dict[str, Topic | Exception] = {}
     if not getattr(request.body, "validate_only", False):
         made = dict(zip((name for name, _ in good), await request.create_topics(good), strict=True))
-        await request.did("topic.create", *(name for name, topic in made.items() if isinstance(topic, Topic)))
+        await request.did("topic.create", *(name for name, topic in made.items() if isinstance(topic, TopicOf)))
     rows = []
     for name, settings in settled.items():
         topic = made.get(name)
@@ -54,7 +54,7 @@ def _settings(request: Request, name: str, wanted: SimpleNamespace | None) -> To
 def _created(request: Request, name: str, settings: TopicSettings, topic: Topic | Exception | None) -> Values:
     return {
         "name": name,
-        "topic_id": topic.id if isinstance(topic, Topic) else _NO_ID,
+        "topic_id": topic.id if isinstance(topic, TopicOf) else _NO_ID,
         "error_code": 0,
         "error_message": None,
         "num_partitions": settings.partitions,

@@ -17,12 +17,14 @@ from penstock.api.front import ClientDisconnected, Receive, Scope, Send
 from penstock.api.rest.errors import encode_problem, problem, problem_of
 from penstock.api.rest.openapi import routes as service_routes
 from penstock.api.rest.operations import HOT, OPERATIONS
-from penstock.api.rest.request import Operation, Request, Service, encode
+from penstock.api.rest.request import Answer, Operation, Request, Service, encode
 from penstock.contract.names import is_name
 from penstock.runtime.interface import LogEventWriter
 from penstock.telemetry import REST_FAILED
 from penstock.wire.problems import Problem
 
+# Of what these name, other servers may know more.
+_TOPICS = "topics"
 _FRONT = "/api/queues/"
 _GROUPS = b"/api/groups/"
 # What the operations that messages go through are counted as, beside those of other front ends.
@@ -89,13 +91,18 @@ class RestApplication:
         route.methods.discard("HEAD")
         return route
 
+    async def _run(self, operation: Operation, request: Request) -> Answer:
+        if operation.tag == _TOPICS and self._service.streams is not None:
+            await self._service.streams.topics.refresh()
+        return await operation.run(request)
+
     async def _answer(
         self, operation: Operation, parameters: dict[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
         request = None
         try:
             request = Request(self._service, scope, receive, parameters)
-            answer = await operation.run(request)
+            answer = await self._run(operation, request)
             if answer.content_type is None:
                 body, content_type = encode(answer.value, request.form)
             else:

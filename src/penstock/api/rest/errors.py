@@ -33,6 +33,14 @@ from penstock.store.errors import (
 )
 from penstock.store.placement import NoMatchingRoute
 from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
+from penstock.streams.interface import (
+    BadTopicName,
+    PartitionNotFound,
+    PartitionsCannotShrink,
+    TooManyPartitions,
+    TopicExists,
+    TopicNotFound,
+)
 from penstock.streams.produce_checks import (
     BadTimestamp,
     CorruptBatch,
@@ -41,14 +49,6 @@ from penstock.streams.produce_checks import (
     TransactionsUnsupported,
 )
 from penstock.streams.producer_state import OutOfOrderSequence, ProducerFenced, ProducerUnknown
-from penstock.streams.topic import (
-    BadTopicName,
-    PartitionNotFound,
-    PartitionsCannotShrink,
-    TooManyPartitions,
-    TopicExists,
-    TopicNotFound,
-)
 from penstock.wire.problems import CODES, Problem
 from penstock.wire.words import rule_of
 

@@ -41,7 +41,7 @@ from penstock.contract.limits import MIB, TOPIC_PARTITIONS_MAX
 from penstock.core.partitioner import partition_of
 from penstock.log.interface import LogBusy
 from penstock.log.record import HEADER_BYTES, LENGTH_FROM, Header, header
-from penstock.streams.topic import Appended, Topic
+from penstock.streams.interface import Appended, Topic
 from penstock.wire import topics as wire
 
 # What is read for one page; at least one batch comes, however large it is.
@@ -126,6 +126,7 @@ async def browse(request: Request) -> Answer:
 
 async def _first(request: Request, topic: str, asked: RecordsQuery) -> int:
     topics = request.streams.topics
+    await topics.look([(topic, asked.partition)])
     if asked.since is UNSET:
         first, end = topics.earliest(topic, asked.partition), topics.latest(topic, asked.partition)
         if asked.offset is UNSET:

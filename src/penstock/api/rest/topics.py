@@ -22,7 +22,7 @@ from penstock.broker.access import Role
 from penstock.broker.consumer_groups import GroupNotFound, Lag, assigned_partitions
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.topic_settings import TopicSettings, as_said, from_said
-from penstock.streams.topic import Partition, Topic, TopicExists
+from penstock.streams.interface import Partition, Topic, TopicExists
 from penstock.wire import topics as wire
 
 _read_create = Decoder(wire.CreateTopic)
@@ -64,13 +64,16 @@ async def list_topics(request: Request) -> Answer:
         if topic.name.startswith(asked.prefix) and topic.name > after and request.caller.may_list(topic.name)
     ]
     page = found[: asked.limit]
+    await request.streams.topics.look_at(page)
     more = cursor_after(page[-1].name) if len(found) > len(page) else None
     return Answer(wire.TopicList([_topic_row(topic) for topic in page], more))
 
 
 async def describe(request: Request) -> Answer:
     name = request.topic(Role.SEE)
-    return Answer(_topic_view(request, request.streams.topics.streams.find(name)))
+    topic = request.streams.topics.streams.find(name)
+    await request.streams.topics.look_at([topic])
+    return Answer(_topic_view(request, topic))
 
 
 async def change(request: Request) -> Answer:
@@ -124,8 +127,7 @@ def _topic_row(topic: Topic) -> wire.TopicRow:
 
 
 def _partition(index: int, found: Partition) -> wire.PartitionView:
-    size_bytes = sum(segment.size_bytes for segment in found.log.segments)
-    return wire.PartitionView(index, found.start_offset, found.high_watermark, size_bytes)
+    return wire.PartitionView(index, found.start_offset, found.high_watermark, found.size_bytes)
 
 
 class GroupsQuery(Struct, forbid_unknown_fields=True):

@@ -18,23 +18,23 @@ from penstock.log.segment import Segment, first_kept_offset
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
 from penstock.streams.embedded import compaction
 from penstock.streams.embedded.compaction import ClosedSegment, CompactionRequest
+from penstock.streams.embedded.partition import LogPartition, LogTopic
 from penstock.streams.embedded.topic_catalog import PartitionFacts
-from penstock.streams.topic import Partition, Topic
 from penstock.telemetry import STREAMS_CLEANED, STREAMS_UPKEEP_FAILED
 
 
 class TopicRegistry(Protocol):
     """What maintenance needs of the topic store."""
 
-    topics: dict[str, Topic]
+    topics: dict[str, LogTopic]
 
-    def partition_facts(self, topic: Topic, index: int) -> PartitionFacts: ...
+    def partition_facts(self, topic: LogTopic, index: int) -> PartitionFacts: ...
 
     async def watch(self) -> None:
         """Stop the process if the files of the catalog were taken away."""
         ...
 
-    async def cleaned(self, topic: Topic, index: int, offset: int, at_ms: int) -> None:
+    async def cleaned(self, topic: LogTopic, index: int, offset: int, at_ms: int) -> None:
         """Take note, durably, that a cleaning has looked at everything below an offset."""
         ...
 
@@ -45,11 +45,11 @@ class Maintenance:
         self._registry = registry
         self._every_ms = every_ms
         self._all_every_ms = all_every_ms
-        self._woken: set[Partition] = set()
+        self._woken: set[LogPartition] = set()
         # Compacted partitions that may have to be cleaned, each once, in the order of their coming.
-        self._to_clean: dict[Partition, tuple[Topic, int]] = {}
+        self._to_clean: dict[LogPartition, tuple[LogTopic, int]] = {}
         self._has_to_clean = asyncio.Event()
-        self._cleaned_now: tuple[Partition, asyncio.Task[None]] | None = None
+        self._cleaned_now: tuple[LogPartition, asyncio.Task[None]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -65,11 +65,11 @@ class Maintenance:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def wake(self, partition: Partition) -> None:
+    def wake(self, partition: LogPartition) -> None:
         """Have a partition looked at soon."""
         self._woken.add(partition)
 
-    async def let_go(self, partition: Partition) -> None:
+    async def let_go(self, partition: LogPartition) -> None:
         """Stop cleaning a partition that is about to go."""
         self._to_clean.pop(partition, None)
         self._woken.discard(partition)
@@ -99,7 +99,7 @@ class Maintenance:
                     # Most of them need nothing, and there may be thousands: others have their turn between.
                     await asyncio.sleep(0)
 
-    def _due(self, *, is_time_for_all: bool) -> list[tuple[Topic, int]]:
+    def _due(self, *, is_time_for_all: bool) -> list[tuple[LogTopic, int]]:
         return [
             (topic, index)
             for topic in self._registry.topics.values()
@@ -107,7 +107,7 @@ class Maintenance:
             if is_time_for_all or partition.has_news or partition in self._woken
         ]
 
-    async def _cares(self, topic: Topic, index: int, work: Awaitable[None]) -> None:
+    async def _cares(self, topic: LogTopic, index: int, work: Awaitable[None]) -> None:
         """Do something that may go wrong without harm, because it is tried again."""
         try:
             await work
@@ -118,7 +118,7 @@ class Maintenance:
             text = "".join(traceback.format_exception(error))
             self._runtime.log_event(STREAMS_UPKEEP_FAILED, topic=topic.name, partition=index, error=text)
 
-    async def look_after(self, topic: Topic, index: int) -> None:
+    async def look_after(self, topic: LogTopic, index: int) -> None:
         """Drop what is beyond the retention, and save what is known of producers."""
         partition = topic.partitions[index]
         now_ms = self._runtime.clock.now_ms()
@@ -146,7 +146,7 @@ class Maintenance:
                 self._cleaned_now = None
             self._has_to_clean.clear()
 
-    async def clean(self, topic: Topic, index: int) -> None:
+    async def clean(self, topic: LogTopic, index: int) -> None:
         """Clean a compacted partition if enough of it has not been looked at."""
         partition = topic.partitions[index]
         facts, now_ms = self._registry.partition_facts(topic, index), self._runtime.clock.now_ms()
@@ -183,7 +183,7 @@ class Maintenance:
             raise
         return msgspec.msgpack.decode(answer, type=compaction.CompactionResult)
 
-    def _note_cleaned(self, topic: Topic, index: int, before: Sequence[Segment], partition: Partition) -> None:
+    def _note_cleaned(self, topic: LogTopic, index: int, before: Sequence[Segment], partition: LogPartition) -> None:
         after = [each for each in partition.log.segments[:-1] if each.base_offset < before[-1].next_offset]
         self._runtime.log_event(
             STREAMS_CLEANED,
@@ -205,7 +205,7 @@ def old_enough(closed: Sequence[Segment], before_ms: int) -> int:
     return next((place for place, each in enumerate(closed) if each.max_timestamp_ms > before_ms), len(closed))
 
 
-async def is_overdue(partition: Partition, closed: Sequence[Segment], cleaned_offset: int, now_ms: int) -> bool:
+async def is_overdue(partition: LogPartition, closed: Sequence[Segment], cleaned_offset: int, now_ms: int) -> bool:
     """Whether the first record that no cleaning has looked at has waited for as long as it may."""
     lag_ms_max = partition.settings.compaction_lag_ms_max
     if lag_ms_max is None or not closed or closed[-1].next_offset <= cleaned_offset:
@@ -214,7 +214,7 @@ async def is_overdue(partition: Partition, closed: Sequence[Segment], cleaned_of
     return bool(fronts) and read_header(fronts[0]).base_timestamp_ms <= now_ms - lag_ms_max
 
 
-async def _put_in_place(partition: Partition, old: Sequence[Segment], each: compaction.RewrittenSegment) -> None:
+async def _put_in_place(partition: LogPartition, old: Sequence[Segment], each: compaction.RewrittenSegment) -> None:
     log = partition.log
     known = log.segments
     if any(segment not in known for segment in old):
@@ -224,7 +224,7 @@ async def _put_in_place(partition: Partition, old: Sequence[Segment], each: comp
     await log.replace_closed(old, new, each.name)
 
 
-async def retain(partition: Partition, now_ms: int) -> None:
+async def retain(partition: LogPartition, now_ms: int) -> None:
     """Drop whole segments: what was trimmed and, unless the topic is only compacted, what is old or too much."""
     log, settings = partition.log, partition.settings
     active = partition.timed_segments(now_ms)[-1]

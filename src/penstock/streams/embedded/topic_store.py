@@ -30,15 +30,16 @@ from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtim
 from penstock.runtime.open_files import OpenFiles
 from penstock.streams.embedded import topic_catalog as catalogs
 from penstock.streams.embedded.maintenance import Maintenance
+from penstock.streams.embedded.partition import LogPartition, LogTopic
 from penstock.streams.embedded.topic_catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
-from penstock.streams.topic import (
+from penstock.streams.interface import (
     BadTopicName,
-    Partition,
     PartitionsCannotShrink,
     TooManyPartitions,
-    Topic,
     TopicExists,
     TopicNotFound,
+    TopicOf,
+    alike,
     check_topic_name,
 )
 from penstock.telemetry import STREAMS_UPKEEP_FAILED
@@ -77,8 +78,8 @@ class Streams:
         self._lock = lock
         self._catalog: Catalog
         self._maintenance: Maintenance
-        self.topics: dict[str, Topic] = {}
-        self._by_id: dict[bytes, Topic] = {}
+        self.topics: dict[str, LogTopic] = {}
+        self._by_id: dict[bytes, LogTopic] = {}
         # The names of all topics as metrics would have them, and how many partitions there are.
         self._alike: dict[str, str] = {}
         self.partition_count = 0
@@ -89,8 +90,15 @@ class Streams:
 
     @classmethod
     async def open(
-        cls, runtime: Runtime, folder: str, settings: StreamsSettings, clock: Clock | None = None
+        cls, runtime: Runtime, folder: str, settings: StreamsSettings | None = None, clock: Clock | None = None
     ) -> "Streams":
+        """Open all topics in a folder, or begin with none. Raises what `DiskLog.open` does.
+
+        ``runtime`` may have workers of its own, so that many partitions do not hold up the queues.
+        Records grow old by ``clock``, if it is given.
+        """
+        settings = settings or StreamsSettings()
+
         def take() -> tuple[FolderLock, int]:
             runtime.disk.make_folder(f"{folder}/partitions")
             return runtime.disk.lock(folder), runtime.disk.space(folder).total_bytes
@@ -134,13 +142,19 @@ class Streams:
         await self._catalog.close()
         self._lock.release()
 
-    def find(self, name: str) -> Topic:
+    async def refresh(self) -> None:
+        """Nothing else changes what is in this folder."""
+
+    async def look(self, places: Iterable[tuple[str, int]]) -> None:
+        """What is known of a partition is how it is."""
+
+    def find(self, name: str) -> LogTopic:
         topic = self.topics.get(name)
         if topic is None:
             raise TopicNotFound(f"there is no topic {name!r}")
         return topic
 
-    def find_by_id(self, topic_id: bytes) -> Topic:
+    def find_by_id(self, topic_id: bytes) -> LogTopic:
         topic = self._by_id.get(topic_id)
         if topic is None:
             raise TopicNotFound(f"there is no topic of id {topic_id.hex()}")
@@ -154,28 +168,28 @@ class Streams:
         if name in self.topics:
             raise TopicExists(f"there is a topic {name!r}")
         # Where names become those of metrics, dots and underscores are one.
-        if _alike(name) in self._alike:
+        if alike(name) in self._alike:
             raise BadTopicName(f"there is a topic that differs from {name!r} only in dots and underscores")
         self._check_count(settings.partitions)
 
-    async def create(self, name: str, settings: TopicSettings | None = None) -> Topic:
+    async def create(self, name: str, settings: TopicSettings | None = None) -> LogTopic:
         """Make a topic, durably. A call that is cancelled may still have made it, wholly."""
         (made,) = await self.create_all([(name, settings or TopicSettings())])
         if isinstance(made, Exception):
             raise made
         return made
 
-    async def create_all(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+    async def create_all(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[LogTopic | Exception]:
         """Make topics, with one fsync of the catalog for many; return each topic, or what `create` would raise."""
-        made: list[Topic | Exception] = []
+        made: list[LogTopic | Exception] = []
         for first in range(0, len(wanted), _CREATED_AT_ONCE):
             some = wanted[first : first + _CREATED_AT_ONCE]
             made += await self._in_turn(partial(self._create_some, some))
         return made
 
-    async def _create_some(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+    async def _create_some(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[LogTopic | Exception]:
         numbered = self._numbered(wanted)
-        topics = [topic for topic in numbered if isinstance(topic, Topic)]
+        topics = [topic for topic in numbered if isinstance(topic, TopicOf)]
         try:
             refused = await self._prepare(topics)
             made = [topic for topic in topics if topic.number not in refused]
@@ -186,14 +200,14 @@ class Streams:
                 await self._undo(topic)
             if not isinstance(error, (LogFull, LogBusy)):
                 raise
-            return [error if isinstance(each, Topic) else each for each in numbered]
+            return [error if isinstance(each, TopicOf) else each for each in numbered]
         for topic in made:
             self._publish(topic)
-        return [refused.get(each.number, each) if isinstance(each, Topic) else each for each in numbered]
+        return [refused.get(each.number, each) if isinstance(each, TopicOf) else each for each in numbered]
 
-    def _numbered(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
+    def _numbered(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[LogTopic | Exception]:
         """Return the topics that may be made, without their partitions yet."""
-        numbered: list[Topic | Exception] = []
+        numbered: list[LogTopic | Exception] = []
         taken: set[str] = set()
         facts = self._catalog.facts
         count = 0
@@ -204,26 +218,26 @@ class Streams:
             except (ValueError, TopicExists, TooManyPartitions) as error:
                 numbered.append(error)
                 continue
-            if _alike(name) in taken:
+            if alike(name) in taken:
                 numbered.append(TopicExists(f"the topic {name!r} is there twice"))
                 continue
-            taken.add(_alike(name))
+            taken.add(alike(name))
             count += settings.partitions
             # Spent in any case: what a failed try leaves on the disk must not be taken for another topic's.
             number, facts.next_number = facts.next_number, facts.next_number + 1
-            numbered.append(Topic(name, _new_id(self._runtime), number, settings))
+            numbered.append(LogTopic(name, _new_id(self._runtime), number, settings))
         return numbered
 
-    async def _prepare(self, topics: Sequence[Topic]) -> dict[int, Exception]:
+    async def _prepare(self, topics: Sequence[LogTopic]) -> dict[int, Exception]:
         """Make the partitions of topics on the disk; return why those of some were not, by their numbers."""
         failed: dict[int, OSError] = {}
-        made: dict[int, dict[int, Partition]] = {topic.number: {} for topic in topics}
+        made: dict[int, dict[int, LogPartition]] = {topic.number: {} for topic in topics}
 
-        async def make(place: tuple[Topic, int]) -> None:
+        async def make(place: tuple[LogTopic, int]) -> None:
             topic, index = place
             path, log_settings = self._path(topic.number, index), self._settings.partition_log
             try:
-                made[topic.number][index] = await Partition.open(self._runtime, path, topic.settings, log_settings)
+                made[topic.number][index] = await LogPartition.open(self._runtime, path, topic.settings, log_settings)
             except OSError as error:
                 failed[topic.number] = error
 
@@ -240,17 +254,17 @@ class Streams:
                 raise error
         return {number: _refusal(error) for number, error in failed.items()}
 
-    async def _undo(self, topic: Topic) -> None:
+    async def _undo(self, topic: LogTopic) -> None:
         """Remove what was made of a topic that there will not be."""
         await self._discard(topic.partitions)
         topic.partitions = []
         for index in range(topic.settings.partitions):
             await self._remove(self._path(topic.number, index))
 
-    async def change(self, name: str, settings: TopicSettings) -> Topic:
+    async def change(self, name: str, settings: TopicSettings) -> LogTopic:
         """Give a topic other settings; the number of its partitions must be the same."""
 
-        async def change() -> Topic:
+        async def change() -> LogTopic:
             topic = self.find(name)
             if settings.partitions != topic.settings.partitions:
                 raise BadTopicSettings("partitions", "is changed by adding some")
@@ -263,10 +277,10 @@ class Streams:
 
         return await self._in_turn(change)
 
-    async def grow(self, name: str, partitions: int) -> Topic:
+    async def grow(self, name: str, partitions: int) -> LogTopic:
         """Give a topic more partitions, so that it has so many."""
 
-        async def change() -> Topic:
+        async def change() -> LogTopic:
             topic = self.find(name)
             before = topic.settings.partitions
             if partitions <= before:
@@ -290,7 +304,7 @@ class Streams:
             await self._catalog.write("deleted", number=topic.number)
             del self.topics[name]
             del self._by_id[topic.id]
-            del self._alike[_alike(name)]
+            del self._alike[alike(name)]
             self.partition_count -= len(topic.partitions)
             for partition in topic.partitions:
                 await self._maintenance.let_go(partition)
@@ -318,7 +332,7 @@ class Streams:
 
         return await self._in_turn(change)
 
-    async def cleaned(self, topic: Topic, index: int, offset: int, at_ms: int) -> None:
+    async def cleaned(self, topic: LogTopic, index: int, offset: int, at_ms: int) -> None:
         """Take note that a cleaning of a compacted partition has looked at everything below an offset."""
 
         async def change() -> None:
@@ -357,7 +371,7 @@ class Streams:
     async def watch(self) -> None:
         await self._catalog.watch()
 
-    def partition_facts(self, topic: Topic, index: int) -> PartitionFacts:
+    def partition_facts(self, topic: LogTopic, index: int) -> PartitionFacts:
         facts = self._catalog.facts.topics.get(topic.number)
         return PartitionFacts() if facts is None else facts.partition(index)
 
@@ -381,7 +395,7 @@ class Streams:
     def _path(self, number: int, index: int) -> str:
         return f"{self._folder}/partitions/{number}-{index}"
 
-    async def _make_new(self, number: int, settings: TopicSettings, indexes: range) -> list[Partition]:
+    async def _make_new(self, number: int, settings: TopicSettings, indexes: range) -> list[LogPartition]:
         """Make partitions, all of them or none."""
         try:
             return await self._make(number, settings, indexes)
@@ -392,13 +406,13 @@ class Streams:
                 raise _refusal(error) from error
             raise
 
-    async def _make(self, number: int, settings: TopicSettings, indexes: range) -> list[Partition]:
+    async def _make(self, number: int, settings: TopicSettings, indexes: range) -> list[LogPartition]:
         """Open or make partitions. If one cannot be, none is left open."""
-        made: list[Partition] = []
+        made: list[LogPartition] = []
 
-        async def make(index: int) -> Partition:
+        async def make(index: int) -> LogPartition:
             path, log_settings = self._path(number, index), self._settings.partition_log
-            made.append(await Partition.open(self._runtime, path, settings, log_settings))
+            made.append(await LogPartition.open(self._runtime, path, settings, log_settings))
             return made[-1]
 
         try:
@@ -408,7 +422,7 @@ class Streams:
                 await partition.close()
             raise
 
-    async def _settle(self, made: list[Partition], kind: str, *, settings: TopicSettings, **fact: Any) -> None:
+    async def _settle(self, made: list[LogPartition], kind: str, *, settings: TopicSettings, **fact: Any) -> None:
         """Write a fact about a topic, and if that fails throw away the partitions that were made for it."""
         try:
             await self._catalog.write(kind, settings=catalogs.written(settings), **fact)
@@ -416,16 +430,16 @@ class Streams:
             await self._discard(made)
             raise
 
-    def _publish(self, topic: Topic) -> None:
+    def _publish(self, topic: LogTopic) -> None:
         self.topics[topic.name] = topic
         self._by_id[topic.id] = topic
-        self._alike[_alike(topic.name)] = topic.name
+        self._alike[alike(topic.name)] = topic.name
         self.partition_count += topic.settings.partitions
 
-    async def _discard(self, partitions: list[Partition]) -> None:
+    async def _discard(self, partitions: list[LogPartition]) -> None:
         """Close partitions that are no topic's any more, and remove them from the disk."""
 
-        async def discard(partition: Partition) -> None:
+        async def discard(partition: LogPartition) -> None:
             await partition.close()
             await self._remove(partition.folder)
 
@@ -455,7 +469,7 @@ class Streams:
 
     async def _open_topics(self) -> None:
         for facts in self._catalog.facts.topics.values():
-            topic = Topic(facts.name, bytes.fromhex(facts.id), facts.number, facts.settings)
+            topic = LogTopic(facts.name, bytes.fromhex(facts.id), facts.number, facts.settings)
             # Known at once, so that whatever is open is closed if the next cannot be.
             self._publish(topic)
         await _all(self._open_topic, self._catalog.facts.topics.values())
@@ -466,7 +480,7 @@ class Streams:
         for index, known in facts.partitions.items():
             await self._trim_again(topic.number, index, topic.partitions[index], known.trimmed_offset)
 
-    async def _trim_again(self, number: int, index: int, partition: Partition, trimmed_offset: int) -> None:
+    async def _trim_again(self, number: int, index: int, partition: LogPartition, trimmed_offset: int) -> None:
         end_offset = partition.log.end_offset
         if trimmed_offset > end_offset:
             # A repair has cut the log below. What is produced from now on has lower offsets, and was not trimmed.
@@ -476,7 +490,7 @@ class Streams:
 
     async def _close_partitions(self) -> None:
         partitions = [partition for topic in self.topics.values() for partition in topic.partitions]
-        await _all(Partition.close, partitions)
+        await _all(LogPartition.close, partitions)
 
 
 async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -> list[T]:
@@ -499,11 +513,7 @@ async def _all(act: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]) -
     return [result for _, result in sorted(done.items())]
 
 
-def _alike(name: str) -> str:
-    return name.replace(".", "_")
-
-
-def _fact(topic: Topic) -> dict[str, Any]:
+def _fact(topic: LogTopic) -> dict[str, Any]:
     settings = catalogs.written(topic.settings)
     return {"number": topic.number, "id": topic.id.hex(), "name": topic.name, "settings": settings}
 

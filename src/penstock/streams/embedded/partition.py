@@ -1,127 +1,33 @@
-"""A topic: a name, an id that is never used again, its settings and its partitions.
-
-A partition is a log, what its producers sent last, and the fetches that wait for more:
+"""A partition in a folder: a log, what its producers sent last, and the fetches that wait for more.
 
     append:  check ──▶ judge the sequence ──▶ (repack) ─▶ reserve, append ──▶ note the sequence
              └───────────────── no await: no other append comes between ──────────────────────┘
 
-Offsets: `start_offset` ≤ `high_watermark` ≤ `end_offset`. What is below the high
-watermark is durable, and only that is read.
+Offsets: `start_offset` ≤ `high_watermark` ≤ `end_offset`.
 """
 
 import asyncio
-import re
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TypeAlias
 
-from penstock.contract.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import OffsetOutOfRange
-from penstock.log.record import LEADER_EPOCH, BadBatch, Header
-from penstock.log.record import header as read_header
+from penstock.log.record import LEADER_EPOCH, Header
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Buffer, Runtime
-from penstock.streams.compression import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, entries, unpacked
-from penstock.streams.produce_checks import APPEND_TIME_ATTRIBUTE, as_stored, check_batch
+from penstock.streams.interface import ACKS_ALL, Appended, TopicOf, Waiter, first_at
+from penstock.streams.produce_checks import as_stored, check_batch
 from penstock.streams.producer_state import Producers, recall, remember
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _READ_BYTES = 1 << 20
 _MOMENT_S = 0.001
 # What opening reads of the active segment, if the last stop was clean. It is a segment of its own if it is more.
 _REREAD_BYTES_MAX = 16 << 20
 
 
-class TopicExists(Exception):
-    """There is a topic of this name, or one that differs only in dots and underscores."""
-
-
-class TopicNotFound(Exception):
-    """There is no topic of this name or id."""
-
-
-class PartitionNotFound(Exception):
-    """The topic has no partition of this number."""
-
-
-class BadTopicName(ValueError):
-    """No topic may be called so; the message says why."""
-
-
-class TooManyPartitions(Exception):
-    """There are as many topics or partitions as there may be."""
-
-
-class PartitionsCannotShrink(ValueError):
-    """A topic may get more partitions, never fewer: where would the records go?"""
-
-
-@dataclass(slots=True)
-class Topic:
-    name: str
-    # Sixteen random bytes, as Kafka's topic ids.
-    id: bytes
-    # Counts topics in the order of their making. Names their folders; never used again.
-    number: int
-    settings: TopicSettings
-    partitions: "list[Partition]" = field(default_factory=list)
-
-    def partition(self, index: int) -> "Partition":
-        if not 0 <= index < len(self.partitions):
-            raise PartitionNotFound(f"topic {self.name!r} has no partition {index}")
-        return self.partitions[index]
-
-
-def check_topic_name(name: str) -> None:
-    """Raise `BadTopicName` if no topic may be called so: Kafka's rule."""
-    if not 1 <= len(name) <= TOPIC_NAME_CHARACTERS_MAX:
-        limit = f"it has 1 to TOPIC_NAME_CHARACTERS_MAX ({TOPIC_NAME_CHARACTERS_MAX})"
-        raise BadTopicName(f"a topic name of {len(name)} characters; {limit}")
-    if not _NAME.fullmatch(name) or name in {".", ".."}:
-        raise BadTopicName(f"{name!r} is no topic name; it has A-Z a-z 0-9 . _ - and is neither '.' nor '..'")
-
-
-class Appended(NamedTuple):
-    """A batch that has its offsets and is not yet durable, or the earlier one that it repeats."""
-
-    base_offset: int
-    next_offset: int
-    # The time all its records got, or -1 if they kept their own.
-    appended_at_ms: int
-    is_duplicate: bool
-    partition: "Partition"
-
-
-class Waiter:
-    """A fetch that waits for so many bytes, in any of its partitions."""
-
-    __slots__ = ("_missing_bytes", "_future")
-
-    def __init__(self, missing_bytes: int) -> None:
-        self._missing_bytes = missing_bytes
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def feed(self, size_bytes: int) -> None:
-        self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0:
-            self.wake()
-
-    def wake(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self, ends_at: float) -> None:
-        """Return when there may be enough, or at the end of the time."""
-        timer = asyncio.get_running_loop().call_at(ends_at, self.wake)
-        try:
-            await self._future
-        finally:
-            timer.cancel()
-
-
-class Partition:
+class LogPartition:
     def __init__(self, runtime: Runtime, folder: str, log: DiskLog, settings: TopicSettings) -> None:
         self._runtime = runtime
         self.folder = folder
@@ -146,7 +52,7 @@ class Partition:
     @classmethod
     async def open(
         cls, runtime: Runtime, folder: str, settings: TopicSettings, log_settings: LogSettings
-    ) -> "Partition":
+    ) -> "LogPartition":
         """Open a partition, or make it, in a folder that is taken already.
 
         Its producers are remembered: only what came since the snapshot is read.
@@ -191,6 +97,10 @@ class Partition:
     def end_offset(self) -> int:
         return self.log.end_offset
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.log.segments)
+
     def timed_segments(self, now_ms: int) -> list[Segment]:
         """Return all segments, and for records without a time the time at which they were seen: they age, too.
 
@@ -220,7 +130,15 @@ class Partition:
             self.producers.judge(header)
         return header
 
-    def append(self, batch: Buffer, now_ms: int, header: Header | None = None) -> Appended:
+    # How many are to have a batch makes no difference: it is on this disk, or not.
+    def append(
+        self,
+        batch: Buffer,
+        now_ms: int,
+        header: Header | None = None,
+        *,
+        acks: int = ACKS_ALL,  # noqa: ARG002
+    ) -> Appended:
         """Take one produced batch; ``header`` if it was checked. Raises what `check_batch`, `Producers.judge`,
         `as_stored` and `Log.reserve` do, and then nothing has changed."""
         settings, log = self.settings, self.log
@@ -234,6 +152,10 @@ class Partition:
         if header.producer_id >= 0:
             self.producers.add(header, base_offset, appended_at_ms=appended_at_ms, now_ms=now_ms)
         return Appended(base_offset, log.end_offset, appended_at_ms, is_duplicate=False, partition=self)
+
+    async def settled(self, appended: Appended) -> Appended:
+        await self.log.wait_durable(appended.next_offset)
+        return appended
 
     async def room(self) -> None:
         """Return when some of what waits for the disk has been written."""
@@ -294,6 +216,9 @@ class Partition:
             self.remembered_offset = offset
 
 
+LogTopic: TypeAlias = TopicOf[LogPartition]
+
+
 def sized(log_settings: LogSettings, settings: TopicSettings) -> LogSettings:
     """Return how the log of a partition behaves that has these settings."""
     return replace(log_settings, segment_bytes_max=settings.segment_bytes, segment_age_ms_max=segment_ms(settings))
@@ -303,28 +228,3 @@ def segment_ms(settings: TopicSettings) -> int:
     """Return how long a segment is written to: only what is closed can be compacted."""
     lag_ms_max = settings.compaction_lag_ms_max if settings.is_compacted else None
     return settings.segment_ms if lag_ms_max is None else min(settings.segment_ms, lag_ms_max)
-
-
-def first_at(
-    batch: memoryview, time_ms: int, from_offset: int, *, bytes_max: int
-) -> tuple[tuple[int, int] | None, int]:
-    """Return offset and time of the first record of this time or later, not before an offset, and where to go on.
-
-    A batch says its latest time itself. One whose records do not bear that out, or
-    cannot be read, is taken at its word: its first record is the answer.
-    """
-    header = read_header(batch)
-    if header.is_hole or header.max_timestamp_ms < time_ms:
-        return None, header.next_offset
-    first = max(header.base_offset, from_offset)
-    if header.attributes & APPEND_TIME_ATTRIBUTE:
-        return (first, header.max_timestamp_ms), header.next_offset
-    try:
-        for entry in entries(unpacked(batch, header, bytes_max=bytes_max), header.record_count):
-            offset = header.base_offset + entry.offset_delta
-            at_ms = header.base_timestamp_ms + entry.timestamp_delta_ms
-            if offset >= from_offset and at_ms >= time_ms:
-                return (offset, at_ms), header.next_offset
-    except (BadBatch, BadlyPacked, UnpackedTooLarge, UnsupportedCodec):
-        return (first, header.max_timestamp_ms), header.next_offset
-    return (None if from_offset > header.base_offset else (first, header.max_timestamp_ms)), header.next_offset
