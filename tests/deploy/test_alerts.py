@@ -2,16 +2,18 @@
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from penstock.cli.alerts import METRICS, RULES, Alerts, Samples
 from tests.deploy.metrics import ALL_METRICS, used_metrics
 from tests.deploy.tools import DEPLOY, needs
 
-RULES = DEPLOY / "prometheus" / "rules.yml"
+RULES_FILE = DEPLOY / "prometheus" / "rules.yml"
 RUNBOOK = DEPLOY.parent / "docs" / "how-to" / "answer-an-alert.md"
 # At each minute for forty: a fault, and how the same numbers look on a good day.
 ALWAYS = "x40"
@@ -21,6 +23,16 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "PenstockDatabaseSilent": (
         {'penstock_postgres_answering{database="shop"}': "0+0"},
         {'penstock_postgres_answering{database="shop"}': "1+0"},
+    ),
+    "PenstockStandbyMissing": (
+        {
+            'penstock_postgres_standbys_needed{database="shop"}': "1+0",
+            'penstock_postgres_standbys{database="shop"}': "0+0",
+        },
+        {
+            'penstock_postgres_standbys_needed{database="shop"}': "1+0",
+            'penstock_postgres_standbys{database="shop"}': "1+0",
+        },
     ),
     "PenstockErrors": (
         {'penstock_requests_total{status="500"}': "0+2", 'penstock_requests_total{status="200"}': "0+100"},
@@ -34,6 +46,16 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {
             'penstock_requests_total{operation="send_messages",status="429"}': "0+1",
             'penstock_requests_total{operation="send_messages",status="201"}': "0+100",
+        },
+    ),
+    "PenstockQueueErrors": (
+        {
+            'penstock_queue_operations_total{queue="orders",operation="send",outcome="queue_full"}': "0+20",
+            'penstock_queue_operations_total{queue="orders",operation="send",outcome="success"}': "0+100",
+        },
+        {
+            'penstock_queue_operations_total{queue="orders",operation="send",outcome="queue_full"}': "0+10",
+            'penstock_queue_operations_total{queue="orders",operation="send",outcome="success"}': "0+100",
         },
     ),
     "PenstockDeadLetters": (
@@ -60,17 +82,8 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
     ),
     "PenstockQueueNearlyFull": (
-        {
-            'penstock_queue_messages{instance="a",queue="orders",state="ready"}': "50+0",
-            'penstock_queue_messages{instance="a",queue="orders",state="in_flight"}': "31+0",
-            'penstock_queue_size{instance="a",queue="orders"}': "100+0",
-        },
-        {
-            # Two servers of one database count the same messages.
-            'penstock_queue_messages{instance="a",queue="orders",state="ready"}': "50+0",
-            'penstock_queue_messages{instance="b",queue="orders",state="ready"}': "50+0",
-            'penstock_queue_size{instance="a",queue="orders"}': "100+0",
-        },
+        {'penstock_queue_pressure_ratio{queue="orders"}': "0.81+0"},
+        {'penstock_queue_pressure_ratio{queue="orders"}': "0.8+0"},
     ),
     "PenstockWaitBoundBroken": (
         {
@@ -89,6 +102,22 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "PenstockDiskStalled": (
         {'penstock_journal_lag_records{journal="0"}': "5+0", 'penstock_journal_records_total{journal="0"}': "9+0"},
         {'penstock_journal_lag_records{journal="0"}': "5+0", 'penstock_journal_records_total{journal="0"}': "9+5"},
+    ),
+    "PenstockDiskNearlyFull": (
+        {"penstock_disk_free_bytes": "9+0", "penstock_disk_size_bytes": "100+0"},
+        {"penstock_disk_free_bytes": "10+0", "penstock_disk_size_bytes": "100+0"},
+    ),
+    "PenstockFsyncSlow": (
+        {
+            'penstock_fsync_seconds_bucket{log="queues",le="0.25"}': "0+98",
+            'penstock_fsync_seconds_bucket{log="queues",le="0.5"}': "0+100",
+            'penstock_fsync_seconds_bucket{log="queues",le="+Inf"}': "0+100",
+        },
+        {
+            'penstock_fsync_seconds_bucket{log="queues",le="0.25"}': "0+995",
+            'penstock_fsync_seconds_bucket{log="queues",le="0.5"}': "0+1000",
+            'penstock_fsync_seconds_bucket{log="queues",le="+Inf"}': "0+1000",
+        },
     ),
     "PenstockLoopSlow": (
         {
@@ -138,7 +167,7 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 def rules() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    return [rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]]
 
 
 def test_every_alert_has_its_fault_here_a_severity_and_a_runbook() -> None:
@@ -173,10 +202,65 @@ def test_every_alert_fires_for_its_fault_and_not_on_a_good_day(which: int, tmp_p
         for alert, faults in FAULTS.items()
     ]
     file = tmp_path / "alerts.yml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES_FILE)], "evaluation_interval": "1m", "tests": tests}))
     done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# What `penstock watch` does not see: the probe tells of itself.
+OF_PROBES = {"PenstockProbeFails", "PenstockProbeGone"}
+
+
+def at_minute(minute: int, series: dict[str, str]) -> Samples:
+    """Return what a look at this minute finds, by the notation of promtool."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for name, values in series.items():
+        first, sign, step = re.fullmatch(r"([\d.]+)([+-])([\d.]+)", values).groups()  # type: ignore[union-attr]
+        value = float(first) + minute * float(step) * (1 if sign == "+" else -1)
+        metric, _, labels = name.partition("{")
+        found.setdefault(metric, []).append((dict(re.findall(r'(\w+)="([^"]*)"', labels)), value))
+    return found
+
+
+@pytest.mark.parametrize("alert", sorted(set(FAULTS) - OF_PROBES))
+def test_the_watch_fires_for_the_same_faults_as_prometheus_and_when_they_have_lasted(alert: str) -> None:
+    [rule] = [rule for rule in rules() if rule["alert"] == alert]
+    minutes = int(rule.get("for", "0m").removesuffix("m"))
+    fault, good_day = FAULTS[alert]
+    watched = Alerts()
+    fired_at = [
+        minute
+        for minute in range(41)
+        if any(each.rule.name == alert for each in watched.look(minute * 60.0, at_minute(minute, fault)))
+    ]
+    assert len(fired_at) == 1
+    assert fired_at[0] >= minutes
+
+    quiet = Alerts()
+    found = [each for minute in range(41) for each in quiet.look(minute * 60.0, at_minute(minute, good_day))]
+    assert [each for each in found if each.rule.name == alert] == []
+
+
+def test_the_watch_has_the_names_severities_waits_and_summaries_of_the_rules_for_prometheus() -> None:
+    words = {"$value | humanizePercentage": "percent", "$value | humanizeDuration": "duration"}
+    shipped = {}
+    for rule in rules():
+        summary = re.sub(r"\$labels\.", "", rule["annotations"]["summary"])
+        for said, meant in {**words, "$value | humanize": "value", "$value": "value"}.items():
+            summary = summary.replace(said, meant)
+        summary = re.sub(r"{{ (\w+) }}", r"{\1}", summary)
+        shipped[rule["alert"]] = (rule["labels"]["severity"], int(rule.get("for", "0m")[:-1]) * 60, summary)
+
+    assert {each.name: (each.severity, each.for_s, each.summary) for each in RULES} == {
+        name: said for name, said in shipped.items() if name not in OF_PROBES
+    }
+
+
+def test_the_watch_reads_exactly_the_metrics_that_the_rules_name() -> None:
+    named = set().union(*(used_metrics(rule["expr"]) for rule in rules() if rule["alert"] not in OF_PROBES))
+
+    assert {metric.name for metric in METRICS} == {name for name in named if not name.startswith("process_")}
 
 
 @needs("promtool")

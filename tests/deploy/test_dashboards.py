@@ -1,10 +1,7 @@
 """The dashboards: they are what their table says, and Prometheus understands every line against a running server."""
 
-import json
 import re
-import subprocess
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +12,8 @@ import penstock
 from tests.cli.servers import Served
 from tests.deploy.dashboards import DASHBOARDS, FOLDER, Dashboard, text_of
 from tests.deploy.metrics import ALL_METRICS, used_metrics
+from tests.deploy.prometheus import samples, scraping
 from tests.deploy.tools import DEPLOY, needs
-from tests.ports import HeldPort
 
 # Those that a server tells only with a database, and a probe by itself.
 ELSEWHERE = re.compile(r"penstock_(?:postgres|probe)_|stuck|wait_bound|dead_letters|queue_size")
@@ -51,10 +48,8 @@ def test_grafana_is_told_where_dashboards_and_prometheus_are() -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a Prometheus with the rules that are shipped, beside a server with work in it that it scrapes."""
+    """Run a Prometheus beside a server with work in it."""
     folder = tmp_path_factory.mktemp("prometheus")
-    port = HeldPort()
-    address = f"127.0.0.1:{port.number}"
     with Served(folder / "data", "--kafka-port", "0") as server:
         with penstock.connect(server.url) as client:
             client.create_queue("orders", max_deliveries=1, queue_size=100)
@@ -62,46 +57,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             queue.send_many(["a", "b", "c"])
             queue.receive()
             client.create_topic("views")
-        (folder / "rules.yml").write_bytes((DEPLOY / "prometheus" / "rules.yml").read_bytes())
-        config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["scrape_configs"][0]["static_configs"] = [{"targets": [server.url.removeprefix("http://")]}]
-        del config["alerting"]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={folder}/prometheus.yml",
-                f"--storage.tsdb.path={folder}/tsdb",
-                f"--web.listen-address={address}",
-                "--log.level=error",
-            ],
-        )
-        try:
-            until_scraped_twice(address, process)
+        with scraping(folder, server.url) as address:
             yield address
-        finally:
-            process.kill()
-            process.wait()
-            port.give_back()
-
-
-def until_scraped_twice(address: str, process: "subprocess.Popen[bytes]") -> None:
-    while process.poll() is None:
-        try:
-            if samples(address, "count_over_time(penstock_ready[1h]) >= 2"):
-                return
-        except OSError:
-            pass
-    raise AssertionError(f"Prometheus ended with {process.returncode}")
-
-
-def samples(address: str, expression: str) -> list[object]:
-    query = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=60) as answer:
-        found = json.load(answer)
-    assert found["status"] == "success"
-    return list(found["data"]["result"])
 
 
 def chosen(expression: str) -> str:

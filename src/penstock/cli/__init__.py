@@ -31,6 +31,7 @@ from penstock.cli import (
     serve,
     top,
     topic,
+    watch,
     work,
 )
 from penstock.cli.output import fit, say
@@ -86,6 +87,7 @@ app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("receive", rich_help_panel=MESSAGES)(receive.receive)
 app.command("peek", rich_help_panel=MESSAGES)(receive.peek)
 app.add_typer(probe.app, name="probe", rich_help_panel=SERVER)
+app.command("watch", rich_help_panel=SERVER)(watch.watch)
 app.command("top", rich_help_panel=MESSAGES)(top.top)
 app.command("explain", rich_help_panel=MESSAGES)(escalate.explain)
 app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)
