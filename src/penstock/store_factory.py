@@ -46,7 +46,7 @@ from penstock.telemetry import STORE_DURABILITY_WARNING
 if TYPE_CHECKING:
     from penstock.store.postgres.caller_transaction import Transactions
     from penstock.store.postgres.database import PostgresSettings
-    from penstock.store.postgres.health import DatabaseHealth
+    from penstock.store.postgres.durability import DatabaseHealth
     from penstock.store.postgres.multi_database import RoutedTransactions
     from penstock.store.postgres.nodes import NodeTable
     from penstock.store.postgres.shared_tables import KeyTable
@@ -203,7 +203,7 @@ async def _open_database(
     database: "PostgresSettings", settings: ServerSettings, runtime: Runtime, *, is_watched: bool
 ) -> AsyncIterator[OpenStore]:
     from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
-    from penstock.store.postgres.health import Watch, watching  # noqa: PLC0415
+    from penstock.store.postgres.durability import Watch, watching  # noqa: PLC0415
     from penstock.store.postgres.leadership import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.store import PostgresStore  # noqa: PLC0415
 
@@ -239,7 +239,7 @@ async def _open_databases(
 ) -> AsyncIterator[OpenStore]:
     """Open those of a map; what is the same database by two names, once."""
     from penstock.store.postgres.caller_transaction import transactions  # noqa: PLC0415
-    from penstock.store.postgres.health import Watch, watching  # noqa: PLC0415
+    from penstock.store.postgres.durability import Watch, watching  # noqa: PLC0415
     from penstock.store.postgres.leadership import FollowingClock  # noqa: PLC0415
     from penstock.store.postgres.multi_database import RoutedTransactions, open_several  # noqa: PLC0415
 

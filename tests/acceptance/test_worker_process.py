@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 WORKER = """
 import asyncio, logging, os, sys
 from penstock.client.worker import Worker
-from penstock.client.worker.log_events import STOPPING
+from penstock.client.worker.attempt import STOPPING
 
 worker = Worker(sys.argv[1], shutdown_timeout_s=float(sys.argv[3]))
 

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from penstock.api.console.app import Console
-from penstock.api.console.monitor import Monitor
-from penstock.api.console.trends import EVERY_MS, POINTS, WIDTH, Trends
+from penstock.api.console.monitor import EVERY_MS, POINTS, WIDTH, Monitor, Trends
 from penstock.api.rest.app import RestApplication
 from penstock.api.rest.request import Service
 from penstock.broker.access import Access, Role

@@ -12,8 +12,16 @@ import pytest
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError
 
 from penstock.client import PenstockError
-from penstock.client.topics.consumer import COMMIT_S, Loop, RetryPolicy
-from penstock.client.topics.record import ERROR_HEADER, OFFSET_HEADER, Record, body_of, dead_letter_headers
+from penstock.client.topics.consumer import (
+    COMMIT_S,
+    ERROR_HEADER,
+    OFFSET_HEADER,
+    Loop,
+    Record,
+    RetryPolicy,
+    body_of,
+    dead_letter_headers,
+)
 from tests.waiting import elapse
 
 PATIENCE = RetryPolicy(attempts=3, rest_s=1.0, rest_s_max=1.5)

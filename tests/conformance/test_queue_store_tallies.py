@@ -2,8 +2,8 @@
 
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import QueueSettings
+from penstock.core.queue.events import Tally
 from penstock.core.queue.message import Drafts
-from penstock.core.queue.tally import Tally
 from penstock.store.interface import EscalationOrder, RedriveOrder
 from tests.conformance.stores import Stage, every_store, lease, send
 

@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.client import BadRequest, Client, PenstockError
-from penstock.client.topics.record import ATTEMPTS_HEADER, ERROR_HEADER, OFFSET_HEADER, TOPIC_HEADER, Record
+from penstock.client.topics.consumer import ATTEMPTS_HEADER, ERROR_HEADER, OFFSET_HEADER, TOPIC_HEADER, Record
 from penstock.client.topics.topic import Topic
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create

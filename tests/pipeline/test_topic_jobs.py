@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.core.partitioner import partition_of
+from penstock.core.routes import partition_of
 from penstock.pipeline import replay
 from penstock.pipeline.job import Silent
 from penstock.pipeline.load import job as load

@@ -24,7 +24,7 @@ from penstock.store.errors import StoreUnreachable
 from penstock.store.postgres.caller_transaction import TransactionPool
 from penstock.store.postgres.connection import ConnectionTimedOut, bounded
 from penstock.store.postgres.database import TIMING, Database, PostgresSettings, Timing
-from penstock.store.postgres.health import Watch, watching
+from penstock.store.postgres.durability import Watch, watching
 from penstock.store.postgres.store import PostgresStore
 from tests.postgres.falling_silent import Relay, relayed
 from tests.postgres.schemas import empty_schema

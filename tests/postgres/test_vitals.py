@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from penstock.store.postgres.health import DatabaseHealth, Watch, read_vitals, watching
+from penstock.store.postgres.durability import DatabaseHealth, Watch, read_vitals, watching
 from tests.postgres.servers import Server, shared_server
 from tests.waiting import eventually
 

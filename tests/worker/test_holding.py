@@ -8,7 +8,7 @@ import pytest
 
 from penstock.client.message import UNKNOWN, LeasedBatch, Message
 from penstock.client.worker import MemoryIdempotencyStore, Worker
-from penstock.client.worker.leases import HeldLeases
+from penstock.client.worker.consumer import HeldLeases
 from penstock.wire.frames import Ids, LeasedFrame
 from tests.waiting import eventually, let_others_run, until_cancelled
 from tests.worker.stage import staged

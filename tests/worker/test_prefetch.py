@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.worker.leases import Prefetch
+from penstock.client.worker.consumer import Prefetch
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 
 seconds = st.floats(0, 10_000)

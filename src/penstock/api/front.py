@@ -9,11 +9,20 @@ block the event loop for seconds. So the values of a large body are counted befo
 1. Text and binary data are one value each, however long: the limit is on structure, not on size.
 2. Counting takes less time than decoding what is allowed. Callers skip small bodies, which cannot hold many values.
 3. A malformed body is counted as far as it can be read. The decoder reports what is wrong with it.
+
+Pages, styles and scripts for browsers are files of the package, without a build. The `Content-Security-Policy` of a
+page allows nothing from elsewhere and no script inside of a page, so that no message shown on it can become one.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -177,3 +186,50 @@ def has_more_in_msgpack(body: bytes, most: int) -> bool:
             at += following
         found += 1
     return found > most
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_GUARDS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    # Asked for again each time, and answered with 304 while it is the same: a new version is seen at once.
+    "cache-control": "no-cache",
+}
+CONTENT_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class PageFile(NamedTuple):
+    body: bytes
+    content_type: str
+    tag: str
+
+
+def answer(request: Request, file: PageFile, more: dict[str, str] | None = None) -> Response:
+    """Answer with a file, or with 304 to a browser that has it."""
+    headers = {"etag": file.tag, **_GUARDS, **(more or {})}
+    if file.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, headers={"content-type": file.content_type, **headers})
+
+
+def answer_page(request: Request, file: PageFile, more: dict[str, str] | None = None) -> Response:
+    """Answer with a page, or a part of one, under the policy."""
+    return answer(request, file, {"content-security-policy": POLICY, **(more or {})})
+
+
+@cache
+def page_file(package: str, name: str) -> PageFile:
+    """Return a file in the folder `pages` of a package."""
+    return file_of((files(package) / "pages" / name).read_bytes(), CONTENT_TYPES[name.rpartition(".")[2]])
+
+
+def file_of(body: bytes, content_type: str) -> PageFile:
+    return PageFile(body, content_type, f'"{blake2b(body, digest_size=12).hexdigest()}"')

@@ -12,13 +12,11 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
-    activity,
     backup,
     cluster,
     config,
     demo,
     dlq,
-    escalate,
     history,
     key,
     migrate,
@@ -32,7 +30,6 @@ from penstock.cli import (
     top,
     topic,
     watch,
-    work,
 )
 from penstock.cli.output import fit, say
 
@@ -75,10 +72,10 @@ SERVER, MESSAGES, STREAMS, FOLDERS, SPARK = "Run", "Queues and messages", "Strea
 
 app.command("serve", rich_help_panel=SERVER)(serve.serve)
 app.command("demo", rich_help_panel=SERVER)(demo.demo)
-app.command("work", rich_help_panel=SERVER)(work.work)
+app.command("work", rich_help_panel=SERVER)(serve.work)
 app.command("config", rich_help_panel=SERVER)(config.config_command)
 app.add_typer(key.app, name="key", rich_help_panel=SERVER)
-app.command("activity", rich_help_panel=SERVER)(activity.activity)
+app.command("activity", rich_help_panel=SERVER)(key.activity)
 app.command("migrate", rich_help_panel=SERVER)(migrate.migrate_command)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=SERVER)
 app.add_typer(history.app, name="history", rich_help_panel=SERVER)
@@ -89,9 +86,9 @@ app.command("peek", rich_help_panel=MESSAGES)(receive.peek)
 app.add_typer(probe.app, name="probe", rich_help_panel=SERVER)
 app.command("watch", rich_help_panel=SERVER)(watch.watch)
 app.command("top", rich_help_panel=MESSAGES)(top.top)
-app.command("explain", rich_help_panel=MESSAGES)(escalate.explain)
-app.command("escalate", rich_help_panel=MESSAGES)(escalate.escalate)
-app.command("escalations", rich_help_panel=MESSAGES)(escalate.escalations)
+app.command("explain", rich_help_panel=MESSAGES)(receive.explain)
+app.command("escalate", rich_help_panel=MESSAGES)(receive.escalate)
+app.command("escalations", rich_help_panel=MESSAGES)(receive.escalations)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
 app.add_typer(topic.app, name="topic", rich_help_panel=STREAMS)
 app.add_typer(topic.group_app, name="group", rich_help_panel=STREAMS)

@@ -49,8 +49,8 @@ from penstock.client.settings import (
     TopicSettings,
 )
 from penstock.client.sync import SyncBatch, SyncClient, SyncMessage, SyncQueue, SyncTopic
+from penstock.client.topics.consumer import Record
 from penstock.client.topics.kafka import KafkaMissing
-from penstock.client.topics.record import Record
 from penstock.client.topics.topic import Consumption, Topic
 from penstock.wire.messages import Draft
 

@@ -11,7 +11,7 @@ from penstock.client.message import Delivered, DeliveredBatch, LeasedBatch
 from penstock.client.queue import Attributes, What
 from penstock.client.requests import Instant
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State, TopicSettings
-from penstock.client.topics.record import Place, Record
+from penstock.client.topics.consumer import Place, Record
 from penstock.wire.messages import Acked, Explained, SeenPage
 from penstock.wire.operators import (
     AuditEntry,

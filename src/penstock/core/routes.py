@@ -1,4 +1,4 @@
-"""Which of several databases a queue is in, by its name, and the text that says so.
+"""Where things belong: which of several databases has a queue, by its name, and which partition the records of a key.
 
     orders.*=postgresql://a/shop,*=postgresql://b/shop        the first pattern that fits counts
 
@@ -9,6 +9,8 @@ value of an option, so nothing that it understands is cut in two.
 
 Dead letters are kept beside their queue, in one transaction with it: `orders.new.dead` is
 where `orders.new` is, whatever the patterns say about the longer name.
+
+A partition is found by murmur2, as Kafka's clients for Java and Python do it.
 """
 
 import re
@@ -114,3 +116,29 @@ class Routes:
     @property
     def patterns(self) -> str:
         return ", ".join(pattern for pattern, _ in self._entries)
+
+
+_SEED, _FACTOR, _WORD = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return where records with a key go.
+
+    >>> [partition_of(key, 100) for key in (b"", b"a", b"ab", b"abc", b"abcd")]
+    [81, 24, 34, 7, 0]
+    """
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    length = len(data)
+    found = (_SEED ^ length) & _WORD
+    whole = length & ~3
+    for place in range(0, whole, 4):
+        word = int.from_bytes(data[place : place + 4], "little") * _FACTOR & _WORD
+        word = (word ^ word >> 24) * _FACTOR & _WORD
+        found = found * _FACTOR & _WORD ^ word
+    if length > whole:
+        found = (found ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _WORD
+    found = (found ^ found >> 13) * _FACTOR & _WORD
+    return found ^ found >> 15

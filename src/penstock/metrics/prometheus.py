@@ -25,7 +25,7 @@ from penstock import telemetry
 from penstock.broker.access import Access, KeyNeeded, KeyUnknown, NotAllowed, Role, key_id_of
 from penstock.broker.queues import Queues
 from penstock.contract.limits import PAGE_MAX
-from penstock.core.queue.tally import Tally
+from penstock.core.queue.events import Tally
 from penstock.metrics.health import Commits, Health, Watchdog, refused
 from penstock.metrics.histograms import add_histogram, histogram_family
 from penstock.metrics.queue_series import TIERS, Block, QueueSeries, head, refusal_line, texts

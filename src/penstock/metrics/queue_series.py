@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from penstock import telemetry
 from penstock.broker.traffic import Totals, Traffic
 from penstock.contract.messages import Tier
-from penstock.core.queue.tally import Tally
+from penstock.core.queue.events import Tally
 from penstock.store.interface import Counts, Description
 from penstock.telemetry import Metric
 

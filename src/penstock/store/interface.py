@@ -28,10 +28,10 @@ from typing import NamedTuple, Protocol
 from penstock.contract.limits import DURATION_MS_MAX, IDS_MAX, PAGE_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
+from penstock.core.queue.events import Tally
 from penstock.core.queue.explain import Explanation
 from penstock.core.queue.listing import PLACES
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
-from penstock.core.queue.tally import Tally
 from penstock.store.pages import HistoryPage, HistoryRange, HistorySpan, LivePage
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from penstock.core.partitioner import partition_of
+from penstock.core.routes import partition_of
 from penstock.pipeline.options import BadOption, write_options
 from penstock.pipeline.sink.partition import WriteFailed, Written, write_partition
 from penstock.pipeline.sink.send import Answered, SendFailed

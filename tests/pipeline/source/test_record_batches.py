@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.records import PlainRecord, records_of
 from penstock.contract.topic_settings import TopicSettings
-from penstock.core.partitioner import murmur2, partition_of
+from penstock.core.routes import murmur2, partition_of
 from penstock.log.record import CRC_FROM, header
 from penstock.pipeline.sink.columns import BadColumns, BadRow
 from penstock.pipeline.sink.topic_batches import CODECS, crc32c_of_columns, varints

@@ -136,7 +136,7 @@ def test_aging_lifts_what_waits_long_in_a_strict_queue() -> None:
 
 
 def test_executors_simulate_with_nothing_but_the_core_and_arrow() -> None:
-    told = "import sys, penstock.pipeline.whatif.comparison; print(*sys.modules)"
+    told = "import sys, penstock.pipeline.whatif.simulation; print(*sys.modules)"
     loaded = set(
         subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
     )

@@ -4,33 +4,40 @@
     GET  /console/{file}                       its styles and scripts
     …    /api/console/…                        what the table below has, with the checks and the problems of REST
 
+What the pages say of settings comes from the tables in `contract/`: meanings, units, bounds and defaults.
+
 Its pages call the REST API for everything else. A browser that has logged in shows a cookie instead of a key
 (`broker/sessions.py`). What is served here is for these pages alone, and may change with them.
 """
 
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request as PageRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.api.console import messages, offsets, search
+from penstock.api.console import messages, offsets
 from penstock.api.console.dead_letters import DeadLetters
 from penstock.api.console.keys import KeyBook, KeyOperations
-from penstock.api.console.monitor import Monitor
-from penstock.api.console.settings_help import settings_help
-from penstock.api.console.trends import EVERY_MS
-from penstock.api.pages import answer_page, page_file
+from penstock.api.console.monitor import EVERY_MS, Monitor
+from penstock.api.front import answer_page, page_file
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.openapi import is_for_people, where_things_are
 from penstock.api.rest.request import Answer, Operation, Request, Service, instant
 from penstock.broker.access import INCLUDED, Role
 from penstock.broker.sessions import AGE_MS, COOKIE, Sessions, is_own_page
-from penstock.contract.messages import PRIORITIES
+from penstock.contract.messages import OUTCOMES, PRIORITIES, STATES, WaitReason
+from penstock.contract.queue_settings import PARTS, SAID, SETTINGS, Row, Who
+from penstock.contract.topic_settings import TOPIC_SETTINGS, TopicSettings, as_said
+from penstock.core.queue.explain import SENTENCES
 from penstock.version import __version__
+from penstock.wire.problems import CODES
+from penstock.wire.queue_settings import SETTING_NAMES
 
 FOLDER = "/api/console"
 BRIEF_POINTS, BRIEF_QUEUES_MAX = 30, 100
@@ -70,7 +77,7 @@ class Console:
             _bound("GET", "/queues/{queue}/messages/{message_id}/body", messages.body, Role.READ),
             _bound("GET", "/queues/{queue}/dead-letters", self._dead_letters.groups, Role.READ),
             _bound("POST", "/queues/{queue}/dead-letters/redrive", self._dead_letters.redrive, Role.ADMIN),
-            _bound("GET", "/queues/{queue}/history", search.search, Role.READ),
+            _bound("GET", "/queues/{queue}/history", messages.search, Role.READ),
             _bound("POST", "/offsets", offsets.reset_offsets, Role.RECEIVE),
         ]
         if self._keys is not None:
@@ -172,3 +179,63 @@ class Console:
 
 def _bound(method: str, path: str, run: Callable[..., Any], role: Role = Role.SEE) -> Operation:
     return Operation(method=method, path=FOLDER + path, role=role, name="console", summary="", run=run)
+
+
+@cache
+def settings_help() -> bytes:
+    """Return it as JSON; it is the same for as long as the server runs."""
+    queue = [{"name": name, **_said(SETTINGS[SAID[name]])} for name in SETTING_NAMES]
+    defaults = as_said(TopicSettings())
+    topic = [
+        {
+            "name": setting.said,
+            "help": setting.help,
+            "unit": "s" if setting.unit == "ms" else setting.unit,
+            "least": setting.least / 1_000 if setting.unit == "ms" else setting.least,
+            "most": setting.most,
+            "default": defaults.get(setting.said),
+            "may_be_none": bool(setting.none),
+        }
+        for setting in TOPIC_SETTINGS.values()
+        if setting.said
+    ]
+    return msgspec.json.encode(
+        {
+            "queue": queue,
+            "parts": PARTS,
+            "topic": topic,
+            "priorities": PRIORITIES,
+            "states": STATES,
+            "outcomes": OUTCOMES,
+            "wait_reasons": {reason.value: SENTENCES[reason] for reason in WaitReason},
+            "remedies": {code.name: code.remedy for code in CODES.values()},
+        }
+    )
+
+
+def _said(row: Row) -> dict[str, object]:
+    setting = row.setting
+    is_time = setting.unit == "ms"
+    default = row.as_said(row.default)
+    kind = (
+        "choice"
+        if setting.words
+        else "switch"
+        if isinstance(row.default, bool)
+        else "name"
+        if isinstance(row.default, str)
+        else "list"
+        if isinstance(row.default, tuple)
+        else "number"
+    )
+    return {
+        "help": setting.help,
+        "kind": kind,
+        "unit": "s" if is_time else setting.unit,
+        "least": setting.least / 1_000 if is_time else setting.least,
+        "most": setting.most / 1_000 if is_time else setting.most,
+        "is_whole": not is_time and not setting.is_ratio,
+        "words": setting.words,
+        "default": default,
+        "is_fixed": setting.who is not Who.OWNER,
+    }

@@ -11,7 +11,7 @@ such objects.
 
 Frames are named and not described: they are columns of bytes, for the SDK.
 
-The page is plain files in `pages/`, without a build and with nothing from another server (`api/pages.py`).
+The page is plain files in `pages/`, without a build and with nothing from another server (`api/front.py`).
 """
 
 import re
@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from penstock.api.pages import CONTENT_TYPES, PageFile, answer, answer_page, file_of, page_file
+from penstock.api.front import CONTENT_TYPES, PageFile, answer, answer_page, file_of, page_file
 from penstock.api.rest.operations import OPERATIONS
 from penstock.api.rest.request import ARROW_TYPE, BATCHES_TYPE, Operation
 from penstock.broker.access import spoken

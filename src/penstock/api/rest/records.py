@@ -38,7 +38,7 @@ from penstock.broker.access import Role
 from penstock.broker.records import UNREADABLE, PlainRecord, batch_of, records_of
 from penstock.broker.topics import FetchOne, Topics
 from penstock.contract.limits import MIB, TOPIC_PARTITIONS_MAX
-from penstock.core.partitioner import partition_of
+from penstock.core.routes import partition_of
 from penstock.log.interface import LogBusy
 from penstock.log.record import HEADER_BYTES, LENGTH_FROM, Header, header
 from penstock.streams.interface import Appended, Topic

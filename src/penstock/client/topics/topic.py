@@ -19,9 +19,8 @@ from penstock.client.caller import Call
 from penstock.client.errors import Forbidden, NotFound, TopicExists, bad_field
 from penstock.client.requests import ask, given
 from penstock.client.settings import TopicSettings
-from penstock.client.topics.consumer import Loop, RetryPolicy
+from penstock.client.topics.consumer import Headers, Loop, Place, Record, RetryPolicy, body_of, dead_letter_headers
 from penstock.client.topics.kafka import KafkaConnections, KafkaMissing, kafka_errors, library
-from penstock.client.topics.record import Headers, Place, Record, body_of, dead_letter_headers
 from penstock.wire import operations as api
 from penstock.wire.topics import ProducedRecord, RecordPage, TopicView
 

@@ -9,6 +9,9 @@ in the end the work itself. It raises what the work raises. The first one given 
 Work that is a plain function runs in a thread. Threads are started when they are needed, up to a limit. They are
 daemons, unlike those of `concurrent.futures`: one that never ends must not keep the process from ending. A thread
 cannot be stopped from outside: work that is given up goes on, and its thread counts until it ends.
+
+Each line of a worker's log is a name and fields, as the server's are. The logger is `penstock.worker`. A record has the
+name as `event` and the fields as `fields`, for those who write JSON.
 """
 
 import asyncio
@@ -27,7 +30,6 @@ from typing import Any, Protocol
 from penstock.client.caller import Connection
 from penstock.client.idempotency import ClaimResult
 from penstock.client.message import Message, release_ms
-from penstock.client.worker.log_events import IDEMPOTENCY_FAILED, MESSAGE_WORKED, THREAD_ABANDONED, log_event
 from penstock.client.worker.retry import Reject, TimeLimitExceeded, describe, judge
 from penstock.client.worker.settings import ConsumerSettings
 
@@ -325,3 +327,25 @@ class Attempts:
         # Its result is not awaited any more.
         future.exception()
         self.on_thread_ended()
+
+
+logger = logging.getLogger("penstock.worker")
+
+STARTED = "worker_started"
+STOPPING = "worker_stopping"
+HURRIED = "worker_hurried"
+STOPPED = "worker_stopped"
+SERVER_LOST = "worker_server_lost"
+QUEUE_NOT_FOUND = "worker_queue_not_found"
+SERVER_FOUND = "worker_server_found"
+LEASE_LOST = "worker_lease_lost"
+SETTLING_FAILED = "worker_settling_failed"
+THREAD_ABANDONED = "worker_thread_abandoned"
+IDEMPOTENCY_FAILED = "worker_idempotency_failed"
+MESSAGE_WORKED = "message_worked"
+
+
+def log_event(name: str, /, level: int = logging.INFO, **fields: object) -> None:
+    if logger.isEnabledFor(level):
+        details = " ".join(f"{field}={value}" for field, value in fields.items())
+        logger.log(level, "%s %s", name, details, extra={"event": name, "fields": fields})

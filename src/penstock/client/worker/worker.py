@@ -21,9 +21,8 @@ from penstock.client.failover import addresses_of, transport_of
 from penstock.client.http import HttpTransport
 from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
-from penstock.client.worker.attempt import Attempts, Middleware
+from penstock.client.worker.attempt import HURRIED, STARTED, STOPPED, STOPPING, Attempts, Middleware, log_event
 from penstock.client.worker.consumer import Consumer, Shutdown
-from penstock.client.worker.log_events import HURRIED, STARTED, STOPPED, STOPPING, log_event
 from penstock.client.worker.retry import Retry, Rule, as_retry
 from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
 

@@ -43,6 +43,7 @@ from penstock.core.queue.events import (
     Released,
     Returned,
     Sent,
+    Tally,
 )
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Stretch
@@ -52,7 +53,6 @@ from penstock.core.queue.message_groups import UNGROUPED, MessageGroups
 from penstock.core.queue.retry import is_spent
 from penstock.core.queue.rows import LEASED, MOVING, SPENT, WAITING, Escalation, Rows
 from penstock.core.queue.state import Move, State
-from penstock.core.queue.tally import Tally
 from penstock.core.queue.timer_wheel import Wheel
 
 

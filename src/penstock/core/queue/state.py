@@ -33,6 +33,7 @@ from penstock.contract.limits import AUDIT_MAX, LEASE_MESSAGES_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import QueueSettings
 from penstock.core.queue.deduplication import Dedup, Senders
+from penstock.core.queue.events import Tally
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.lanes import Lane, Stretch
 from penstock.core.queue.leases import Leases, RunPart, lowest_bits
@@ -41,7 +42,6 @@ from penstock.core.queue.message_groups import NOWHERE, MessageGroups
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.retry import goes_back, is_spent
 from penstock.core.queue.rows import LEASED, RESTING, SPENT, WAITING, Rows, key
-from penstock.core.queue.tally import Tally
 from penstock.core.queue.timer_wheel import NEVER, Timer, Wheel
 
 # Timers that hold no more may be so many times those that do, before they are worked off in turns.

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from penstock.core.partitioner import murmur2
+from penstock.core.routes import murmur2
 from penstock.pipeline.sink.columns import (
     BadColumns,
     BadRow,

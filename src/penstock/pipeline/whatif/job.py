@@ -30,8 +30,7 @@ from penstock.pipeline.queue_info import present_settings
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.html import Section, grid, note, page, share, span, table
 from penstock.pipeline.reports.plots import Bar, bars
-from penstock.pipeline.whatif.comparison import INPUT, OUTPUT, Plan, compare
-from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, Scenario
+from penstock.pipeline.whatif.simulation import BASELINE, HAPPENED, INPUT, OUTPUT, Plan, Scenario, compare
 
 # A lease cannot be longer.
 HANDLING_MS_MAX = LEASE_MS_MAX - 1

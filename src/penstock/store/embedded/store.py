@@ -27,12 +27,11 @@ from penstock.contract.limits import (
 from penstock.contract.names import check_name
 from penstock.contract.queue_settings import DedupScope, QueueSettings, check_settings
 from penstock.core.queue.drafts import BadDraft, fault
-from penstock.core.queue.events import Event, Leased
+from penstock.core.queue.events import Event, Leased, Tally
 from penstock.core.queue.message import Drafts, Receipt, Sender, masks
 from penstock.core.queue.queries import contents as contents_of
 from penstock.core.queue.queue import Queue, SendDecision
 from penstock.core.queue.state import State
-from penstock.core.queue.tally import Tally
 from penstock.frame import Blobs, Buffer, size_of
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull

@@ -28,10 +28,10 @@ from penstock.contract.limits import BODY_BYTES_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.names import dead_letters_of, is_name
 from penstock.contract.queue_settings import History, QueueSettings
+from penstock.core.queue.events import Tally
 from penstock.core.queue.fairness import Shares
 from penstock.core.queue.rate_meter import Meter
 from penstock.core.queue.retry import backoff_ms
-from penstock.core.queue.tally import Tally
 from penstock.store.errors import QueueNotFound
 from penstock.store.postgres.array_codec import SENT_AS
 from penstock.store.postgres.database import Database

@@ -21,8 +21,8 @@ from typing import Self, TypeVar
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings, check_settings
 from penstock.core.queue.drafts import fault
+from penstock.core.queue.events import Tally
 from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
-from penstock.core.queue.tally import Tally
 from penstock.runtime.interface import Clock, Dice, Histogram, LogEventWriter, Timings
 from penstock.store.errors import QueueNotFound
 from penstock.store.ids import parse_queue
