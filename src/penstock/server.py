@@ -294,7 +294,7 @@ def _presenting(
     if application.nodes is None:
         return nullcontext()
     # The driver of PostgreSQL is an extra.
-    from penstock.store.postgres.nodes import DRAINING, SERVING, Node  # noqa: PLC0415
+    from penstock.store.postgres.shared_tables import DRAINING, SERVING, Node  # noqa: PLC0415
 
     node = Node(
         name=settings.node or f"{socket.gethostname()}:{address.rpartition(':')[2]}",

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from penstock.store.postgres.database import PostgresSettings
     from penstock.store.postgres.durability import DatabaseHealth
     from penstock.store.postgres.multi_database import RoutedTransactions
-    from penstock.store.postgres.nodes import NodeTable
-    from penstock.store.postgres.shared_tables import KeyTable
+    from penstock.store.postgres.shared_tables import KeyTable, NodeTable
     from penstock.store.postgres.store import PostgresStore
 
 DISK_THREADS = 4

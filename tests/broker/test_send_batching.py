@@ -7,8 +7,7 @@ import pytest
 
 from penstock.contract.limits import GATHERED_MESSAGES_MAX
 from penstock.contract.queue_settings import QueueSettings
-from penstock.core.queue.drafts import BodyTooLarge
-from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.message import BodyTooLarge, Drafts, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.store.errors import QueueNotFound
 from tests.broker.brokers import Broker, open_broker

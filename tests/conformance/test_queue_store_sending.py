@@ -16,8 +16,7 @@ from penstock.contract.limits import (
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DAY_MS, DedupScope, QueueSettings
 from penstock.core.queue.deduplication import BadSender, SenderFenced, SendForgotten
-from penstock.core.queue.drafts import BadDraft, BodyTooLarge
-from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.message import BadDraft, BodyTooLarge, Drafts, Sender
 from penstock.store.interface import Release
 from tests.conformance.stores import DONE, Stage, bodies, drain, every_store, is_empty_handed, lease, send, until
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.contract.queue_settings import DedupScope, QueueSettings
-from penstock.core.queue.drafts import BadDraft
-from penstock.core.queue.message import Drafts, Receipt, Sender
+from penstock.core.queue.message import BadDraft, Drafts, Receipt, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.runtime.memory import memory_runtime
 from penstock.store.embedded.store import EmbeddedStore

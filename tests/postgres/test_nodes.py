@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.runtime.system import SystemClock, SystemDice
-from penstock.store.postgres.nodes import DRAINING, SERVING, STOPPED, Node, NodeRow, drain_node, list_nodes
+from penstock.store.postgres.shared_tables import DRAINING, SERVING, STOPPED, Node, NodeRow, drain_node, list_nodes
 from penstock.store.postgres.store import PostgresStore
 from penstock.telemetry import LogEvent
 from tests.postgres.schemas import empty_schema

@@ -31,8 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from penstock.contract.queue_settings import DedupScope, History, QueueSettings
-from penstock.core.queue.drafts import DueTooLate
-from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.message import Drafts, DueTooLate, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogFull, OffsetOutOfRange
 from penstock.log.settings import LogSettings

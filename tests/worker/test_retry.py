@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.drafts import DELAY_S_MAX
-from penstock.client.worker.retry import Reject, Retry, RetryIn, Verdict, as_retry, describe, judge
+from penstock.client.worker.settings import Reject, Retry, RetryIn, Verdict, as_retry, describe, judge
 from penstock.contract.limits import ERROR_CHARACTERS_MAX
 
 

@@ -116,12 +116,12 @@ async def test_failed_work_is_named_in_the_span_and_in_the_metrics() -> None:
     failed = [span for span in telemetry.spans("process orders") if "error.type" in (span.attributes or {})]
     (span,) = failed
     assert span.status.status_code is StatusCode.ERROR
-    assert dict(span.attributes or {})["error.type"] == "penstock.client.worker.retry.Reject"
+    assert dict(span.attributes or {})["error.type"] == "penstock.client.worker.settings.Reject"
     metrics = telemetry.metrics()
     counts = {
         point.attributes.get("error.type"): point.value for point in metrics["messaging.client.consumed.messages"]
     }
-    assert counts == {None: 1, "penstock.client.worker.retry.Reject": 1}
+    assert counts == {None: 1, "penstock.client.worker.settings.Reject": 1}
     assert {point.count for point in metrics["messaging.process.duration"]} == {1}
 
 

@@ -16,7 +16,7 @@ from penstock.settings import ServerSettings, without_password
 
 if TYPE_CHECKING:
     from penstock.store.postgres.durability import Engine
-    from penstock.store.postgres.nodes import NodeRow, StandbyRow
+    from penstock.store.postgres.shared_tables import NodeRow, StandbyRow
 
 app = typer.Typer(no_args_is_help=True, help="See and drain the servers of a PostgreSQL database.")
 
@@ -187,7 +187,7 @@ async def read_view(settings: ServerSettings, patterns: str) -> ClusterView:
     from penstock.store.postgres.connection import bounded
     from penstock.store.postgres.durability import read_engine
     from penstock.store.postgres.migrate import check as check_schema
-    from penstock.store.postgres.nodes import list_nodes, list_standbys
+    from penstock.store.postgres.shared_tables import list_nodes, list_standbys
 
     schema = settings.postgres_schema
     async with await AsyncConnection.connect(
@@ -207,7 +207,7 @@ async def _asked_to_drain(settings: ServerSettings, node: str) -> bool:
     from psycopg import AsyncConnection
 
     from penstock.store.postgres.connection import bounded
-    from penstock.store.postgres.nodes import drain_node
+    from penstock.store.postgres.shared_tables import drain_node
 
     async with await AsyncConnection.connect(
         bounded(settings.store), autocommit=True, prepare_threshold=None

@@ -5,8 +5,7 @@ import pytest
 from penstock.contract.limits import BODY_BYTES_MAX, LABELS_CHARACTERS_MAX, RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_UNKNOWN
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import BadSettings, DedupScope, History, QueueSettings
-from penstock.core.queue.drafts import BadDraft
-from penstock.core.queue.message import Drafts
+from penstock.core.queue.message import BadDraft, Drafts
 from penstock.core.queue.queue import Queue, QueueFull
 from tests.core.queue.life import Life
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.client.worker.retry import describe
+from penstock.client.worker.settings import describe
 from penstock.pipeline.triage.signatures import with_signature
 
 UUIDS = ("6f1c2b1e-8f7a-4d55-9a3e-0c7f5d2b9a10", "00000000-0000-4000-8000-000000000001")

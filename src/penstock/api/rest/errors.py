@@ -15,7 +15,7 @@ from penstock.contract.names import BadName
 from penstock.contract.queue_settings import SETTINGS, BadSettings
 from penstock.contract.topic_settings import TOPIC_SETTINGS, BadTopicSettings
 from penstock.core.queue.deduplication import BadSender, SenderFenced, SendForgotten
-from penstock.core.queue.drafts import BadDraft, BodyTooLarge, DueTooLate
+from penstock.core.queue.message import BadDraft, BodyTooLarge, DueTooLate
 from penstock.core.queue.queue import QueueFull
 from penstock.frame import BadFrame
 from penstock.log.interface import LogBusy, LogClosed, LogFull

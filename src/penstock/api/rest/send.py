@@ -22,8 +22,7 @@ from penstock.contract.limits import (
     REQUEST_MESSAGES_MAX,
 )
 from penstock.contract.messages import PRIORITIES
-from penstock.core.queue.drafts import BodyTooLarge
-from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.message import BodyTooLarge, Drafts, Sender
 from penstock.core.queue.queue import QueueFull
 from penstock.store.ids import MessageIds
 from penstock.wire import frames, messages

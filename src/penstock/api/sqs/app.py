@@ -27,7 +27,7 @@ from penstock.api.front import (
     read_body,
     source_of,
 )
-from penstock.api.sqs import json_protocol, move_tasks, policies, query_protocol, queues, receive, send, settle, shapes
+from penstock.api.sqs import json_protocol, policies, query_protocol, queues, receive, send, settle, shapes
 from penstock.api.sqs.errors import (
     ACCESS_DENIED,
     INTERNAL,
@@ -317,7 +317,7 @@ class Action:
 ACTIONS: dict[str, Action] = {
     "AddPermission": Action(Role.ADMIN, shapes.AddPermissionRequest, policies.add_permission, ("QueueUrl", "Label")),
     "CancelMessageMoveTask": Action(
-        Role.ADMIN, shapes.CancelMessageMoveTaskRequest, move_tasks.cancel_message_move_task, ("TaskHandle",)
+        Role.ADMIN, shapes.CancelMessageMoveTaskRequest, queues.cancel_message_move_task, ("TaskHandle",)
     ),
     "ChangeMessageVisibility": Action(
         Role.RECEIVE,
@@ -337,10 +337,10 @@ ACTIONS: dict[str, Action] = {
     "GetQueueAttributes": Action(Role.SEE, shapes.GetQueueAttributesRequest, queues.get_queue_attributes),
     "GetQueueUrl": Action(Role.SEE, shapes.GetQueueUrlRequest, queues.get_queue_url, ("QueueName",)),
     "ListDeadLetterSourceQueues": Action(
-        Role.SEE, shapes.ListDeadLetterSourceQueuesRequest, move_tasks.list_dead_letter_source_queues
+        Role.SEE, shapes.ListDeadLetterSourceQueuesRequest, queues.list_dead_letter_source_queues
     ),
     "ListMessageMoveTasks": Action(
-        Role.READ, shapes.ListMessageMoveTasksRequest, move_tasks.list_message_move_tasks, ("SourceArn",)
+        Role.READ, shapes.ListMessageMoveTasksRequest, queues.list_message_move_tasks, ("SourceArn",)
     ),
     "ListQueueTags": Action(Role.SEE, shapes.QueueRequest, queues.list_queue_tags),
     "ListQueues": Action(Role.SEE, shapes.ListQueuesRequest, queues.list_queues, ()),
@@ -353,7 +353,7 @@ ACTIONS: dict[str, Action] = {
     "SendMessageBatch": Action(Role.SEND, shapes.SendMessageBatchRequest, send.send_message_batch),
     "SetQueueAttributes": Action(Role.ADMIN, shapes.SetQueueAttributesRequest, queues.set_queue_attributes),
     "StartMessageMoveTask": Action(
-        Role.ADMIN, shapes.StartMessageMoveTaskRequest, move_tasks.start_message_move_task, ("SourceArn",)
+        Role.ADMIN, shapes.StartMessageMoveTaskRequest, queues.start_message_move_task, ("SourceArn",)
     ),
     "TagQueue": Action(Role.ADMIN, shapes.TagQueueRequest, queues.tag_queue),
     "UntagQueue": Action(Role.ADMIN, shapes.UntagQueueRequest, queues.untag_queue),

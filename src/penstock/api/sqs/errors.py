@@ -13,7 +13,7 @@ from penstock.broker.queues import Stopping
 from penstock.broker.redrives import TooManyRedrives
 from penstock.contract.names import BadName
 from penstock.contract.queue_settings import BadSettings
-from penstock.core.queue.drafts import BadDraft
+from penstock.core.queue.message import BadDraft
 from penstock.core.queue.queue import QueueFull
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.store.errors import (

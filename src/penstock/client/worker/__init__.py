@@ -9,8 +9,7 @@ Start reading at `worker.py`, then `consumer.py`.
 
 from penstock.client.idempotency import IdempotencyStore, MemoryIdempotencyStore, SqliteIdempotencyStore
 from penstock.client.worker.attempt import CallNext, LoggingMiddleware, Middleware
-from penstock.client.worker.retry import Reject, Retry, RetryIn, TimeLimitExceeded
-from penstock.client.worker.settings import ConsumerStats
+from penstock.client.worker.settings import ConsumerStats, Reject, Retry, RetryIn, TimeLimitExceeded
 from penstock.client.worker.worker import Worker
 
 __all__ = [

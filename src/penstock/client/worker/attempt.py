@@ -30,8 +30,7 @@ from typing import Any, Protocol
 from penstock.client.caller import Connection
 from penstock.client.idempotency import ClaimResult
 from penstock.client.message import Message, release_ms
-from penstock.client.worker.retry import Reject, TimeLimitExceeded, describe, judge
-from penstock.client.worker.settings import ConsumerSettings
+from penstock.client.worker.settings import ConsumerSettings, Reject, TimeLimitExceeded, describe, judge
 
 CallNext = Callable[[Message], Awaitable[None]]
 Middleware = Callable[[Message, CallNext], Awaitable[None]]

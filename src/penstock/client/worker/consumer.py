@@ -59,8 +59,7 @@ from penstock.client.worker.attempt import (
     Work,
     log_event,
 )
-from penstock.client.worker.retry import describe
-from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
+from penstock.client.worker.settings import ConsumerSettings, ConsumerStats, describe
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.wire.queues import QueueView
 

@@ -23,8 +23,7 @@ from penstock.client.idempotency import IdempotencyStore
 from penstock.client.message import Message
 from penstock.client.worker.attempt import HURRIED, STARTED, STOPPED, STOPPING, Attempts, Middleware, log_event
 from penstock.client.worker.consumer import Consumer, Shutdown
-from penstock.client.worker.retry import Retry, Rule, as_retry
-from penstock.client.worker.settings import ConsumerSettings, ConsumerStats
+from penstock.client.worker.settings import ConsumerSettings, ConsumerStats, Retry, Rule, as_retry
 
 DRAIN_S = 30.0
 CONCURRENCY = 10

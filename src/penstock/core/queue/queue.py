@@ -48,7 +48,6 @@ from penstock.contract.messages import TIERS, Tier
 from penstock.contract.queue_settings import BadSettings, QueueSettings
 from penstock.core.queue import moves
 from penstock.core.queue.apply import CHANGES
-from penstock.core.queue.drafts import BadDraft, check, check_bodies
 from penstock.core.queue.events import (
     Acked,
     Arrived,
@@ -71,7 +70,7 @@ from penstock.core.queue.events import (
     Sent,
 )
 from penstock.core.queue.lease_selection import choose
-from penstock.core.queue.message import Drafts, Origin, Run, Sender, as_runs, keys_of
+from penstock.core.queue.message import BadDraft, Drafts, Origin, Run, Sender, as_runs, check, check_bodies, keys_of
 from penstock.core.queue.retry import backoff_ms
 from penstock.core.queue.rows import FREE, LEASED, MOVING, RESTING, WAITING
 from penstock.core.queue.state import State

@@ -26,9 +26,8 @@ from penstock.contract.limits import (
 )
 from penstock.contract.names import check_name
 from penstock.contract.queue_settings import DedupScope, QueueSettings, check_settings
-from penstock.core.queue.drafts import BadDraft, fault
 from penstock.core.queue.events import Event, Leased, Tally
-from penstock.core.queue.message import Drafts, Receipt, Sender, masks
+from penstock.core.queue.message import BadDraft, Drafts, Receipt, Sender, fault, masks
 from penstock.core.queue.queries import contents as contents_of
 from penstock.core.queue.queue import Queue, SendDecision
 from penstock.core.queue.state import State

@@ -17,8 +17,7 @@ from penstock.contract.limits import (
 from penstock.contract.messages import Tier
 from penstock.contract.queue_settings import DedupScope
 from penstock.core.queue.deduplication import SenderFenced, Senders, SendForgotten
-from penstock.core.queue.drafts import BadDraft, check, check_bodies
-from penstock.core.queue.message import Drafts, Sender
+from penstock.core.queue.message import BadDraft, Drafts, Sender, check, check_bodies
 from penstock.core.queue.queue import QueueFull
 from penstock.frame import Buffer, size_of
 from penstock.store.ids import MessageIds

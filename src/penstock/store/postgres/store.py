@@ -20,9 +20,8 @@ from typing import Self, TypeVar
 
 from penstock.contract.limits import PAGE_MAX
 from penstock.contract.queue_settings import QueueSettings, check_settings
-from penstock.core.queue.drafts import fault
 from penstock.core.queue.events import Tally
-from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender
+from penstock.core.queue.message import Drafts, Receipt, Receipts, Sender, fault
 from penstock.runtime.interface import Clock, Dice, Histogram, LogEventWriter, Timings
 from penstock.store.errors import QueueNotFound
 from penstock.store.ids import parse_queue
@@ -56,12 +55,11 @@ from penstock.store.postgres.errors import quiet, retry_on_lock
 from penstock.store.postgres.history import HistoryReader
 from penstock.store.postgres.leadership import Leadership, following_of
 from penstock.store.postgres.maintenance import Maintenance
-from penstock.store.postgres.nodes import NodeTable
 from penstock.store.postgres.operations import PostgresRedrives
 from penstock.store.postgres.queries import ExplainRequest, QueueNames, Summaries, explain
 from penstock.store.postgres.queue_admin import QueueChanges
 from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
-from penstock.store.postgres.shared_tables import KeyTable, PostgresAuditLog
+from penstock.store.postgres.shared_tables import KeyTable, NodeTable, PostgresAuditLog
 
 T = TypeVar("T")
 # Of leases that were not confirmed so many are given back; others lapse.
