@@ -14,7 +14,8 @@ from tests.waiting import eventually, wait_until
 
 _TABLES = (
     "ready", "marked", "leased", "lease", "line", "tenant", "tenant_held", "dedup", "sender", "sent", "operation",
-    "escalation", "history", "redrive", "queue_lock", "server", "room", "purge",
+    "escalation", "history", "redrive", "queue_lock", "server", "room", "purge", "frame", "topic_producer",
+    "topic_partition", "topic", "committed_offset", "consumer_group",
 )  # fmt: skip
 # Who has left is noticed by the database a moment later; a test that waits longer for it has failed.
 _LEFT_S_MAX = 60.0
@@ -67,6 +68,7 @@ def _empty(connection: psycopg.Connection) -> None:
         _begin_history_again(connection)
         anew = "at_ms = 0, period_began_at_ms = 0, queue_range = 0, is_range_claimed = false"
         connection.execute(f"UPDATE penstock.moment SET {anew}".encode())
+        connection.execute("UPDATE penstock.topic_state SET version = 0, next_number = 1, next_producer = 1")
 
 
 def _begin_history_again(connection: psycopg.Connection) -> None:

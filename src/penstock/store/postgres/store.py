@@ -62,6 +62,8 @@ from penstock.store.postgres.queue_cache import CachedQueue, QueueCache
 from penstock.store.postgres.shared_tables import KeyTable, NodeTable, PostgresAuditLog
 
 T = TypeVar("T")
+# Where names of queues are told to other servers, this begins what is not one: no queue is called so.
+_TOPIC = "/"
 # Of leases that were not confirmed so many are given back; others lapse.
 _UNHEARD_MAX = 1_000
 
@@ -114,6 +116,8 @@ class PostgresStore:
             wake=self._wake_watchers, clock=following_of(clock),
         )  # fmt: skip
         self._watchers: list[Callable[[str], None]] = []
+        # Of partitions of topics, by their keys.
+        self._topic_watchers: list[Callable[[str | None], None]] = []
         self._names = QueueNames(self._database)
         self.redrives = PostgresRedrives(self._database)
         self.keys = KeyTable(self._database)
@@ -265,7 +269,31 @@ class PostgresStore:
         self._leadership.tell(queue)
         self._wake_watchers(queue)
 
+    def tell_of_topic(self, key: str) -> None:
+        """Let other servers know that there is more in a partition of a topic."""
+        self._leadership.tell(_TOPIC + key)
+
+    def watch_topics(self, wake: Callable[[str | None], None]) -> None:
+        """Have this called when another server has told of a partition; with None if any may have more."""
+        self._topic_watchers.append(wake)
+
+    @property
+    def database(self) -> Database:
+        """The pool of connections, for what else is kept in the database."""
+        return self._database
+
+    @property
+    def leads(self) -> bool:
+        """Whether this server is the one that runs maintenance. Behind a pooler each does."""
+        return self._database.settings.is_pooled or self._leadership.is_leader
+
     def _wake_watchers(self, queue: str | None) -> None:
+        if queue is None or queue.startswith(_TOPIC):
+            key = None if queue is None else queue.removeprefix(_TOPIC)
+            for tell in self._topic_watchers:
+                tell(key)
+            if queue is not None:
+                return
         for name in [known.name for known in self._cache.all] if queue is None else [queue]:
             for wake in self._watchers:
                 wake(name)

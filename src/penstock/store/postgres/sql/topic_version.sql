@@ -1,0 +1,2 @@
+-- The version of the last change of any topic.
+SELECT version FROM penstock.topic_state
