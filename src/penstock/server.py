@@ -30,7 +30,7 @@ from penstock.api.console.app import Console
 from penstock.api.console.monitor import Monitor
 from penstock.api.console.monitor import running as watching_queues
 from penstock.api.front import OPERATION, ASGIApplication, ProtocolDispatch
-from penstock.api.rest.app import RestApplication
+from penstock.api.rest.app import RestApplication, hot
 from penstock.api.rest.hosts import LoopbackGuard, NamedHosts
 from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Service, Streams
@@ -508,6 +508,9 @@ def _connect(
         front = NamedHosts(front, settings.host_names, is_on_loopback=settings.is_on_loopback)
     shared.application = front
     shared.count = requests.count
+    only = application.queues.placement.only
+    if only is not None and not only.needs_tasks:
+        shared.needs_no_task = lambda scope: hot(scope)[0] is not None
     if settings.fsync is not Fsync.BATCH and settings.store_folder is not None:
         health.fsync, health.may_lose = settings.fsync.value, MAY_LOSE[settings.fsync.value]
         log_event(SERVER_MAY_LOSE, fsync=health.fsync, may_lose=health.may_lose)

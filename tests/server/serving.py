@@ -208,6 +208,7 @@ def listener(
     connections_max: int = 1_000,
     buffered_bytes_max: int = 256 * MIB,
     loop: Loop = uvloop.new_event_loop,
+    needs_tasks: bool = True,
 ) -> Iterator[Running]:
     """A listener on any free port, with an application of the test."""
 
@@ -219,6 +220,7 @@ def listener(
         running.stop = told.set
         budget = BufferBudget(buffered_bytes_max, asyncio.get_running_loop().time)
         running.shared = Shared(application, limits, log_event, connections_max=connections_max, budget=budget)
+        running.shared.needs_no_task = lambda _: not needs_tasks
         doors = bind("127.0.0.1", 0)
         async with listening(doors, running.shared, None) as running.listener:
             running.address = doors[0].getsockname()[:2]

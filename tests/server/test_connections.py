@@ -463,14 +463,15 @@ def test_no_bytes_make_the_server_fail_or_hang(shared_listener: Running, pieces:
     assert not shared_listener.log_events
 
 
-@pytest.fixture(scope="module")
-def shared_listener() -> Any:
-    with listener(application, hasty(head_s=1, body_s=1)) as running:
+@pytest.fixture(scope="module", params=[True, False], ids=["tasks", "no-tasks"])
+def shared_listener(request: pytest.FixtureRequest) -> Any:
+    with listener(application, hasty(head_s=1, body_s=1), needs_tasks=request.param) as running:
         yield running
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind() -> None:
-    with listener(application) as running:
+@pytest.mark.parametrize("needs_tasks", [True, False])
+def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(needs_tasks: bool) -> None:
+    with listener(application, needs_tasks=needs_tasks) as running:
         for data in (b"", b"GET /he", b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\n\r\nab", HELLO * 3):
             with Client(running.address) as client:
                 client.send(data)

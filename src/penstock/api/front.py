@@ -139,9 +139,9 @@ class ProtocolDispatch:
         self._special = special
         self._is_for_special = is_for_special
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         chosen = self._special if self._is_for_special(scope) else self._usual
-        await chosen(scope, receive, send)
+        return chosen(scope, receive, send)
 
 
 # By the first byte of a value in MessagePack: how many bytes follow, or, negative, in how many bytes that is said.

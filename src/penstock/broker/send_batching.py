@@ -26,6 +26,7 @@ from penstock.contract.limits import GATHERED_BYTES_MAX, GATHERED_MESSAGES_MAX
 from penstock.contract.messages import Tier
 from penstock.core.queue.message import Drafts
 from penstock.frame import size_of
+from penstock.runtime.coroutines import drive
 from penstock.store.placement import Placement
 
 _NORMAL = bytes((Tier.NORMAL,))
@@ -55,6 +56,8 @@ class SendBatching:
         self._batches: dict[str, QueueBatch] = {}
         # The owner of the broker owns the tasks.
         self.tasks: asyncio.TaskGroup | None = None
+        # What sends without a task wait for; the store ends that when it is closed.
+        self._waits: set[asyncio.Future[object]] = set()
 
     async def send(self, queue: str, drafts: Drafts) -> Sequence[str]:
         store = self._only or self._placement.of(queue)
@@ -81,7 +84,11 @@ class SendBatching:
 
     def _begin(self, queue: str, batch: QueueBatch) -> None:
         assert self.tasks is not None
-        self.tasks.create_task(self._send_gathered(queue, batch))
+        sending = self._send_gathered(queue, batch)
+        if self._only is None or self._only.needs_tasks:
+            self.tasks.create_task(sending)
+        else:
+            drive(sending, self._waits)
 
     async def _send_gathered(self, queue: str, batch: QueueBatch) -> None:
         together: list[PendingSend] = []

@@ -52,6 +52,7 @@ from penstock.listening.http_exchange import (
     too_many_connections,
 )
 from penstock.listening.listener import BufferBudget, drain_tasks, expire_due, happened, is_file_beyond
+from penstock.runtime.coroutines import drive
 from penstock.runtime.interface import LogEventWriter
 
 
@@ -98,6 +99,8 @@ class Shared:
         self.date = b""
         self.is_stopping = False
         self.count: Count = lambda _scope, _status, _seconds: None
+        # Whether the application answers such a request without a task (`runtime/coroutines.py`).
+        self.needs_no_task: Callable[[Message], bool] = lambda _scope: False
         # Of connections, since the start.
         self.accepted = self.turned_away = self.timed_out = 0
         # Called when the last connection is gone.
@@ -180,6 +183,8 @@ class Connection(HttpToolsProtocol):
         # The request that is being read, and the one that is being answered; often the same.
         self._arriving: Exchange | None = None
         self._answering: Exchange | None = None
+        # One that is to begin when all that has arrived was parsed.
+        self._beginning: Exchange | None = None
         # A refusal to be said when the parser has been left.
         self._refusal: bytes | None = None
         # How the body of a request is delimited that the parser does not read; see `_framing_of`.
@@ -211,6 +216,16 @@ class Connection(HttpToolsProtocol):
             if self._discarded_bytes > self._limits.discarded_bytes_max:
                 self.abort()
             return
+        self._take_in(data)
+        exchange = self._beginning
+        if exchange is not None:
+            self._beginning = None
+            if not exchange.has_more_body and self._shared.needs_no_task(exchange.scope):
+                drive(exchange.run(self._shared.application), self.tasks)
+            else:
+                self._begin(exchange)
+
+    def _take_in(self, data: bytes) -> None:
         begun = self._arriving if self.phase is Phase.BODY else None
         body_bytes = self._body_bytes
         if begun is None:
@@ -338,7 +353,7 @@ class Connection(HttpToolsProtocol):
         if head_bytes > self._limits.uncounted_bytes_max:
             self._hold(exchange, head_bytes)
         if self._answering is None and not self.flow.write_paused:
-            self._begin(exchange)
+            self._answering = self._beginning = exchange
         else:
             self._queue(exchange)
 
@@ -508,9 +523,6 @@ class Connection(HttpToolsProtocol):
     # What happens here.
 
     def _begin(self, exchange: Exchange) -> None:
-        self._answering = exchange
-        if exchange.held_bytes and not exchange.has_more_body:
-            self._budget.keep(exchange)
         task = self.loop.create_task(exchange.run(self._shared.application))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -518,7 +530,10 @@ class Connection(HttpToolsProtocol):
     def _next(self) -> None:
         """Answer the request that waits, or wait for one."""
         if self.pipeline:
-            self._begin(cast(Any, self.pipeline).popleft())
+            exchange = self._answering = cast(Any, self.pipeline).popleft()
+            if exchange.held_bytes and not exchange.has_more_body:
+                self._budget.keep(exchange)
+            self._begin(exchange)
         elif self.phase is Phase.ANSWERING:
             self.phase = Phase.IDLE
         self._arm()

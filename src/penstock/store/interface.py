@@ -577,6 +577,11 @@ class QueueStore(QueueAdmin, MessageStore, Operations, HistoryStore, Protocol):
     @property
     def only(self) -> "QueueStore": ...
 
+    @property
+    def needs_tasks(self) -> bool:
+        """Whether its verbs are to be made in tasks, and not by `runtime.coroutines.drive`."""
+        ...
+
     def of(self, queue: str) -> "QueueStore": ...
 
     def of_shard(self, shard: int) -> HistoryStore:

@@ -59,19 +59,20 @@ class RestApplication:
             [*map(self._route, _paths(self._operations)), *routes, *service_routes()], redirect_slashes=False
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not spoken here")
         if b"%" in scope.get("raw_path", b"") and b"%2f" in scope["raw_path"].lower():
             operation, parameters = _with_slash(scope)
             if operation is None:
-                await _send_problem(send, problem("not_found", "a path with an escaped slash leads nowhere"))
-                return
+                return _send_problem(send, problem("not_found", "a path with an escaped slash leads nowhere"))
         else:
-            operation, parameters = _hot(scope)
+            operation, parameters = hot(scope)
         if operation is not None:
-            await self._answer(operation, parameters, scope, receive, send)
-            return
+            return self._answer(operation, parameters, scope, receive, send)
+        return self._route_to(scope, receive, send)
+
+    async def _route_to(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Starlette raises for what it cannot route only inside of an application.
         scope["app"] = self
         try:
@@ -152,7 +153,8 @@ def _with_slash(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
     return operation, {"group": unquote(group.decode("ascii", "replace"))}
 
 
-def _hot(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
+def hot(scope: Scope) -> tuple[Operation | None, dict[str, str]]:
+    """Return the operation of a request and its parameters, if it is one that messages go through."""
     path = scope["path"]
     if not path.startswith(_FRONT):
         return None, {}

@@ -18,6 +18,7 @@ Health probes use an address, and are always answered.
 """
 
 import ipaddress
+from collections.abc import Awaitable
 from functools import lru_cache
 
 from penstock.api.front import ASGIApplication, Receive, Scope, Send
@@ -43,13 +44,12 @@ class NamedHosts:
         self._names = names
         self._is_on_loopback = is_on_loopback
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         host = hosts[0][:_HOST_BYTES_MAX].decode("latin-1") if len(hosts) == 1 else ""
         if self._is_ours(host) or scope["path"].startswith("/health/"):
-            await self._application(scope, receive, send)
-        else:
-            await _refuse(problem("wrong_host", "Host is no name of this server's", field="Host"), send)
+            return self._application(scope, receive, send)
+        return _refuse(problem("wrong_host", "Host is no name of this server's", field="Host"), send)
 
     def _is_ours(self, host: str) -> bool:
         return _is_named(host, self._names) or (self._is_on_loopback and is_local(host))
@@ -62,12 +62,9 @@ class LoopbackGuard:
         self._application = application
         self._names = names
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         found = _refusal(scope, self._names)
-        if found is None:
-            await self._application(scope, receive, send)
-        else:
-            await _refuse(found, send)
+        return self._application(scope, receive, send) if found is None else _refuse(found, send)
 
 
 async def _refuse(found: Problem, send: Send) -> None:

@@ -378,6 +378,9 @@ class EmbeddedStore:
     def only(self) -> Self:
         return self
 
+    # Its verbs wait for the disk alone.
+    needs_tasks = False
+
     def of(self, queue: str) -> Self:  # noqa: ARG002 - all queues are here.
         return self
 

@@ -574,6 +574,9 @@ class PostgresStore:
     def only(self) -> Self:
         return self
 
+    # Its verbs have time limits, which asyncio keeps for tasks.
+    needs_tasks = True
+
     def of(self, queue: str) -> Self:  # noqa: ARG002 - all queues are here.
         return self
 
