@@ -333,6 +333,9 @@ QUEUE_EXPIRED = Metric(
     "Messages removed because they were older than `retention_s`.",
 )
 QUEUE_PURGED = Metric("penstock_queue_purged_total", "counter", ("queue",), "Messages removed by a purge.")
+QUEUE_CANCELLED = Metric(
+    "penstock_queue_cancelled_total", "counter", ("queue",), "Messages that were taken back before they were due."
+)
 QUEUE_ESCALATED = Metric(
     "penstock_queue_escalated_total", "counter", ("queue",), "Messages moved to another tier by an operator."
 )

@@ -112,6 +112,7 @@ def test_every_example_is_what_a_server_answers(tmp_path: Path) -> None:
         story = Story(server)
         prepared: dict[str, Callable[[], object]] = {
             "ack_message": lambda: (story.ask("POST", "/api/queues/orders/messages", {"data": "x"}), story.receive()),
+            "cancel_message": lambda: story.ask("POST", "/api/queues/orders/messages", {"data": "x", "delay_s": 3600}),
             "begin_redrive": story.bury,
             "get_redrive": lambda: wait_until(
                 lambda: story.ask("GET", "/api/queues/orders.dead/redrive").json["tasks"][0]["state"] == "done"

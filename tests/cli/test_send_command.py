@@ -160,3 +160,19 @@ def test_lines_before_a_bad_one_are_given_out_first() -> None:
     assert len(next(found).messages) == 1
     with pytest.raises(BadLine, match="line 2 is no message"):
         next(found)
+
+
+def test_a_message_is_taken_back_until_it_is_due(run: Run) -> None:
+    run("queue", "create", "plain")
+    later, now = [
+        json.loads(run("send", "plain", "x", *more, "--json").stdout)["message_id"]
+        for more in (["--delay-s", "3600"], [])
+    ]
+
+    done = run("cancel", "plain", later, now)
+    again = run("cancel", "plain", later, "--json")
+
+    assert (done.exit_code, again.exit_code) == (1, 1)
+    assert done.stdout == "Took back 1 message.\n"
+    assert done.stderr == f"message '{now}' is due already: it waits for a consumer, or has one\n"
+    assert json.loads(again.stdout) == {"cancelled": [], "left": {later: f"there is no message '{later}' in 'plain'"}}

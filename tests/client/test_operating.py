@@ -178,6 +178,21 @@ async def test_a_received_message_is_deleted_by_its_id(url: str, name: str) -> N
             await queue.ack_by_id(first.id)
 
 
+async def test_a_scheduled_message_is_taken_back_and_one_that_is_due_is_not(url: str, name: str) -> None:
+    async with penstock.connect(url) as client:
+        await client.create_queue(name)
+        queue = client.queue(name)
+        later, now = await queue.send("a", delay_s=3_600), await queue.send("b")
+        assert (await queue.cancel(later)).cancelled
+        with pytest.raises(MessageNotFound):
+            await queue.cancel(later)
+        with pytest.raises(penstock.NotScheduled):
+            await queue.cancel(now)
+    with penstock.connect(url) as sync:
+        sync.create_queue(name)
+        assert sync.queue(name).cancel(sync.queue(name).send("c", delay_s=3_600)).cancelled
+
+
 async def test_a_server_that_is_ready_says_so(url: str) -> None:
     async with penstock.connect(url) as client:
         assert await client.health() == {"status": "ready", "reasons": []}

@@ -65,6 +65,7 @@ EVENTS: tuple[Event, ...] = (
     events.Arrived(2, AT_MS, 1, 4, *MOVED[1:]),
     events.Moved(1, AT_MS, 4, is_done=True),
     events.CaughtUp(1, AT_MS, AT_MS - 1_000, 1_000),
+    events.Cancelled(1, AT_MS, RUNS),
 )
 BODIES, ATTRIBUTES = Blobs.of([b"one", b"\xff\x00"]), Blobs.of([b"", b'{"n":1}'])
 WITH_BODIES = events.Sent, events.Arrived, events.Copied

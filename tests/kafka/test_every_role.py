@@ -64,6 +64,7 @@ REST = {
     "lease_messages": Rest(RECEIVE),
     "ack_message": Rest(RECEIVE),
     "ack_messages": Rest(RECEIVE, RECEIPTS),
+    "cancel_message": Rest(SEND),
     "release_messages": Rest(RECEIVE, RECEIPTS),
     "extend_messages": Rest(RECEIVE, {**RECEIPTS, "visibility_timeout": 60}),
     "peek_messages": Rest(READ),

@@ -144,6 +144,10 @@ class Both:
         ]
         assert ours == core
 
+    async def cancel(self) -> None:
+        message_id = self.dice.choice(self.ids) if self.ids else "1-1"
+        assert await self.ours.cancel("orders", message_id) == await self.core.cancel("orders", message_id)
+
     async def tidy(self) -> None:
         await self.ours.tidy()
         await self.core.tidy()
@@ -163,7 +167,12 @@ class Both:
         assert await self.ours.purge("orders") == await self.core.purge("orders")
 
     async def step(self) -> None:
-        verbs = [self.send] * 5 + [self.lease] * 4 + [self.pass_time] * 4 + [self.tidy, self.escalate, self.redrive]
+        verbs = (
+            [self.send] * 5
+            + [self.lease] * 4
+            + [self.pass_time] * 4
+            + [self.tidy, self.escalate, self.redrive, self.cancel]
+        )
         verbs += ([self.ack] * 3 + [self.release] * 3 + [self.extend]) if self.held else []
         verbs += [self.purge] if self.dice.random() < 0.1 else []
         verbs += [self.resize] if self.has_sizes else []

@@ -188,7 +188,7 @@ async def test_every_declared_metric_is_shown_and_no_other_of_ours() -> None:
     # Whether there is a rate to tell a wait by depends on the time of day.
     assert unseen - {"wait_bound_seconds"} == {
         "penstock_loop_stalls", "penstock_fsync_may_lose", "penstock_failed_logins", "noisy_groups", "noisy_messages",
-        "redriven", "requeued", "expired", "purged", "escalated", "promoted", "penstock_disk_free_bytes",
+        "redriven", "requeued", "cancelled", "expired", "purged", "escalated", "promoted", "penstock_disk_free_bytes",
         "penstock_disk_size_bytes",
     }  # fmt: skip
 

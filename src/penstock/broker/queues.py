@@ -46,6 +46,10 @@ class NotLeased(Exception):
     """The message is not leased, so there is nothing to ack."""
 
 
+class NotScheduled(Exception):
+    """The message is due already, or has been: it cannot be taken back."""
+
+
 class MessageNotFound(Exception):
     """There is no message of this id in the queue."""
 
@@ -235,6 +239,15 @@ class Queues:
             return
         if await self.placement.of(queue).look(queue, message_id) is not None:
             raise NotLeased(f"message {message_id!r} is not leased")
+        raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
+
+    async def cancel(self, queue: str, message_id: str) -> None:
+        """Take back a message that is not due yet. Raises `NotScheduled` or `MessageNotFound`."""
+        if await self.placement.of(queue).cancel(queue, message_id):
+            self.traffic.of(queue).cancelled += 1
+            return
+        if await self.placement.of(queue).look(queue, message_id) is not None:
+            raise NotScheduled(f"message {message_id!r} is due already: it waits for a consumer, or has one")
         raise MessageNotFound(f"there is no message {message_id!r} in {queue!r}")
 
     async def release(self, queue: str, receipts: Sequence[Receipt], how: Release = RELEASE) -> list[Outcome]:

@@ -35,6 +35,7 @@ class Totals:
     released: int = 0
     extended: int = 0
     requeued: int = 0
+    cancelled: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
     # Deliveries that were the first of their message, and how long these messages had waited, all together.

@@ -19,7 +19,7 @@ from penstock.cli.config import Session, asks_server, complain, exit_code_of
 from penstock.cli.output import ExitCode, counted, progress, remark
 from penstock.cli.queue import Name
 from penstock.client.drafts import row_of
-from penstock.client.errors import ConnectionFailed, PenstockError
+from penstock.client.errors import ConnectionFailed, MessageNotFound, NotScheduled, PenstockError
 from penstock.contract.limits import REQUEST_MESSAGES_MAX
 from penstock.contract.messages import PRIORITIES
 from penstock.wire.messages import Draft
@@ -240,3 +240,32 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int | None]]:
         raise typer.Exit(ExitCode.NOT_FOUND) from None
     with file:
         yield file, path.stat().st_size
+
+
+@asks_server
+def cancel(
+    session: Session,
+    name: Name,
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Which messages.")],
+) -> None:
+    """Take back messages that are not due yet: scheduled ones, and those that wait to be tried again.
+
+    Those that are due stay, and the exit code is 1 then. The key needs the role send.
+
+    [bold]Example:[/]
+
+    penstock cancel reminders 4k2m9x
+    """
+    queue = session.client.queue(name)
+    cancelled, left = [], {}
+    for message_id in message_ids:
+        try:
+            cancelled.append(queue.cancel(message_id).message_id)
+        except (NotScheduled, MessageNotFound) as error:
+            left[message_id] = error.detail
+    session.show({"cancelled": cancelled, "left": left}, f"Took back {counted(len(cancelled), 'message')}.")
+    if not session.is_json:
+        for why in left.values():
+            remark(why)
+    if left:
+        raise typer.Exit(ExitCode.NOTHING)

@@ -101,6 +101,10 @@ class StaleReceipt(PenstockError):
     """The lease has ended: another consumer may have the message."""
 
 
+class NotScheduled(PenstockError):
+    """The message is due already, so it cannot be taken back."""
+
+
 class QueueFull(PenstockError):
     """The queue has no room; ``retry_after_s`` says when to try again."""
 
@@ -145,6 +149,7 @@ CODES: dict[str, type[PenstockError]] = {
     "request_timeout": ServerBusy,
     "queue_exists": QueueExists,
     "stale_receipt": StaleReceipt,
+    "not_scheduled": NotScheduled,
     "body_too_large": TooLarge,
     "message_too_large": TooLarge,
     "queue_full": QueueFull,

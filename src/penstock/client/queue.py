@@ -29,7 +29,7 @@ from penstock.contract.limits import LONG_POLL_S_MAX, REQUEST_MESSAGES_MAX
 from penstock.contract.names import NAME_OR_ID_PATTERN
 from penstock.wire import operations as api
 from penstock.wire.frames import Held, LeasedFrame
-from penstock.wire.messages import Acked, Explained, SeenPage
+from penstock.wire.messages import Acked, Cancelled, Explained, SeenPage
 from penstock.wire.operators import Escalated, Escalation, HistoryPage, RedriveTask, Requeued, Story
 from penstock.wire.queues import Deleted, QueueView
 from penstock.wire.words import RULES
@@ -336,6 +336,10 @@ class Queue:
     async def ack_by_id(self, message_id: str, *, receipt: str | None = None) -> Acked:
         """Ack a message that is in flight, by its id; any consumer's, unless ``receipt`` is given."""
         return await self._perform(api.ACK_MESSAGE, query={"receipt": receipt}, message_id=message_id)
+
+    async def cancel(self, message_id: str) -> Cancelled:
+        """Take back a message that is not due yet. One that is due raises `NotScheduled`."""
+        return await self._perform(api.CANCEL_MESSAGE, message_id=message_id)
 
     async def escalate(
         self,

@@ -12,7 +12,7 @@ from penstock.client.queue import Attributes, What
 from penstock.client.requests import Instant
 from penstock.client.settings import MessageFilter, Priority, QueueSettings, State, TopicSettings
 from penstock.client.topics.consumer import Place, Record
-from penstock.wire.messages import Acked, Explained, SeenPage
+from penstock.wire.messages import Acked, Cancelled, Explained, SeenPage
 from penstock.wire.operators import (
     AuditEntry,
     Escalated,
@@ -163,6 +163,9 @@ class SyncQueue:
 
     def ack_by_id(self, message_id: str, *, receipt: str | None = None) -> Acked:
         """Ack a message that is in flight, by its id; any consumer's, unless ``receipt`` is given."""
+
+    def cancel(self, message_id: str) -> Cancelled:
+        """Take back a message that is not due yet. One that is due raises `NotScheduled`."""
 
     def escalate(
         self,

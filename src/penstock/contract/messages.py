@@ -48,6 +48,7 @@ class MessageOutcome(IntEnum):
     PURGED = 4
     REDRIVEN = 5
     DELETED = 6
+    CANCELLED = 7
 
 
 OUTCOMES = tuple(outcome.name.lower() for outcome in MessageOutcome)

@@ -41,6 +41,7 @@ FAMILIES = (
     telemetry.QUEUE_REQUEUED,
     telemetry.QUEUE_EXPIRED,
     telemetry.QUEUE_PURGED,
+    telemetry.QUEUE_CANCELLED,
     telemetry.QUEUE_ESCALATED,
     telemetry.QUEUE_PROMOTED,
     telemetry.QUEUE_SENT_BYTES,
@@ -58,6 +59,7 @@ _ALWAYS = (
 )
 _OF_TOTALS = (
     (telemetry.QUEUE_REQUEUED, "requeued"),
+    (telemetry.QUEUE_CANCELLED, "cancelled"),
     (telemetry.QUEUE_SENT_BYTES, "sent_bytes"),
     (telemetry.QUEUE_RECEIVED_BYTES, "received_bytes"),
     (telemetry.QUEUE_FIRST_RECEIVED, "first_received"),
@@ -135,7 +137,8 @@ def escaped(text: str) -> str:
 def _values(counted: Totals | Tally) -> tuple[int, ...]:
     if type(counted) is Totals:
         return (
-            counted.sent, counted.received, counted.acked, counted.released, counted.extended, counted.requeued
+            counted.sent, counted.received, counted.acked, counted.released, counted.extended, counted.requeued,
+            counted.cancelled,
         )  # fmt: skip
     assert type(counted) is Tally
     return (

@@ -493,6 +493,10 @@ class Operations(Protocol):
         """
         ...
 
+    async def cancel(self, queue: str, message_id: str) -> bool:
+        """Settle a message that rests, for good; say whether it did. What is due, leased or not there stays."""
+        ...
+
     async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
         """Move waiting and resting messages to another tier, and remember who and why.
 

@@ -190,6 +190,11 @@ class Acked(Struct):
     deleted: bool
 
 
+class Cancelled(Struct):
+    message_id: str
+    cancelled: bool
+
+
 class Seen(Struct, omit_defaults=True, kw_only=True):
     """A message, shown without being received."""
 

@@ -57,6 +57,7 @@ PEEK_MESSAGES = Operation("peek_messages", "GET", _QUEUE + "/peek", messages.See
 GET_MESSAGE = Operation("get_message", "GET", _MESSAGE, operators.Story, is_repeatable=True)
 EXPLAIN_MESSAGE = Operation("explain_message", "GET", _MESSAGE + "/explain", messages.Explained, is_repeatable=True)
 ACK_MESSAGE = Operation("ack_message", "DELETE", _MESSAGE, messages.Acked)
+CANCEL_MESSAGE = Operation("cancel_message", "POST", _MESSAGE + "/cancel", messages.Cancelled)
 ESCALATE_MESSAGES = Operation(
     "escalate_messages", "POST", _QUEUE + "/escalate", operators.Escalated, operators.Escalate
 )

@@ -98,6 +98,9 @@ CODES: dict[str, Code] = {
         ),
         Code("producer_fenced", 409, "A newer epoch of the producer has begun", False, "Stop: another has taken over."),
         Code("group_not_empty", 409, "The group has members", False, "Stop its consumers first."),
+        Code(
+            "not_scheduled", 409, "The message is due already", False, "Let its consumer look whether it still applies."
+        ),
         Code("not_leased", 409, "The message is not in flight", False, "Receive it first, or purge the queue."),
         Code(
             "stale_receipt", 409, "The lease has ended", False, "Another consumer may have the message; do not ack it."

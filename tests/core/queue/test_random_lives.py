@@ -271,7 +271,7 @@ class RandomLife(RuleBasedStateMachine):
             self.happen(event)
 
     @rule(
-        act=st.sampled_from(["bury", "bury", "redrive", "expire", "purge", "pause", "change", "restart"]),
+        act=st.sampled_from(["bury", "bury", "redrive", "expire", "cancel", "purge", "pause", "change", "restart"]),
         data=st.data(),
     )
     def operate(self, act: str, data: st.DataObject) -> None:
@@ -282,6 +282,8 @@ class RandomLife(RuleBasedStateMachine):
             self.redrive(data.draw(st.integers(1, 4)))
         elif act == "expire":
             self.expire()
+        elif act == "cancel" and self.naive.messages:
+            self.cancel(data.draw(st.sampled_from(self.naive.messages)))
         elif act == "purge":
             self.purge(data.draw(st.integers(0, 4)))
         elif act == "pause":
@@ -336,6 +338,13 @@ class RandomLife(RuleBasedStateMachine):
         assert sorted(found) == sorted(message.key for message in old)
         if event is not None:
             self.settle(old, "expired")
+            self.happen(event)
+
+    def cancel(self, message: Message) -> None:
+        event = self.queue.cancel(message.key, now_ms=self.now)
+        assert (event is not None) == (message.place == RESTING)
+        if event is not None:
+            self.settle([message], "cancelled")
             self.happen(event)
 
     def purge(self, is_meant: int) -> None:

@@ -35,6 +35,7 @@ VERBS = {
     "ack_messages": "ack",
     "ack_message": "ack",
     "release_messages": "release",
+    "cancel_message": "cancel",
     "extend_messages": "extend",
 }
 # What can be done with one consumer group, by its method.

@@ -8,7 +8,7 @@ import msgspec
 from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, RateLimited, TooManyQueuesMade
 from penstock.broker.consumer_groups import BadGroupName, GroupNotEmpty, GroupNotFound
 from penstock.broker.long_polls import TooManyWaiting
-from penstock.broker.queues import MessageNotFound, NotLeased, Stopping
+from penstock.broker.queues import MessageNotFound, NotLeased, NotScheduled, Stopping
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
 from penstock.contract.limits import BATCH_BYTES_MAX, QUEUE_NAME_CHARACTERS_MAX
 from penstock.contract.names import BadName
@@ -229,6 +229,7 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     NotWrittenYet: _named("bad_field", "before"),
     QueueExists: _plain("queue_exists"),
     NotLeased: _plain("not_leased"),
+    NotScheduled: _plain("not_scheduled"),
     DeadLettersShared: _plain("dead_letters_shared"),
     BadName: _name,
     NoMatchingRoute: _named("bad_field", "queue_name"),

@@ -136,6 +136,14 @@ OPERATIONS: tuple[Operation, ...] = (
         tag="messages",
     ),
     _bound(
+        api.CANCEL_MESSAGE,
+        Role.SEND,
+        settle.cancel,
+        "Take back a message that is not due yet: one that was scheduled, or that waits to be tried again.",
+        problems=("queue_not_found", "message_not_found", "not_scheduled"),
+        tag="messages",
+    ),
+    _bound(
         api.ACK_MESSAGES,
         Role.RECEIVE,
         settle.ack,

@@ -14,7 +14,7 @@ from penstock.core.queue.message import HeldReceipts, Receipt, Receipts
 from penstock.store.interface import Outcome, Release
 from penstock.wire import frames, messages
 from penstock.wire.frames import FRAME_TYPE, SettleFrame
-from penstock.wire.messages import Acked, Acks, Extensions, Releases, Settled, SettledMany
+from penstock.wire.messages import Acked, Acks, Cancelled, Extensions, Releases, Settled, SettledMany
 
 _read_acks = Decoder(Acks)
 _read_releases = Decoder(Releases)
@@ -92,6 +92,12 @@ async def ack_one(request: Request) -> Answer:
     if await request.queues.ack(queue, [receipt]) != [Outcome.DONE]:
         raise Refused("stale_receipt", f"the lease of {message_id[:64]!r} has ended")
     return Answer(Acked(message_id, deleted=True))
+
+
+async def cancel(request: Request) -> Answer:
+    queue, message_id = await request.queue(Role.SEND), request.parameter("message_id")
+    await request.queues.cancel(queue, message_id)
+    return Answer(Cancelled(message_id, cancelled=True))
 
 
 def settled(done: str, texts: Sequence[str], outcomes: Sequence[Outcome]) -> SettledMany:

@@ -26,6 +26,7 @@ from penstock.core.queue.events import (
     Acked,
     Arrived,
     Buried,
+    Cancelled,
     CaughtUp,
     Escalated,
     Event,
@@ -395,6 +396,11 @@ def _expired(state: State, event: Expired) -> None:
         state.tally.expired += run.length
 
 
+def _cancelled(state: State, event: Cancelled) -> None:
+    for run in event.runs:
+        settle_waiting(state, run)
+
+
 def _escalated(state: State, event: Escalated) -> None:
     for run in event.runs:
         state.tally.escalated += run.length
@@ -660,6 +666,7 @@ CHANGES: dict[type[Event], Callable[[State, Any], None]] = {
     Arrived: _arrived,
     Moved: _moved,
     Expired: _expired,
+    Cancelled: _cancelled,
     Purged: _purged,
     Escalated: _escalated,
 }

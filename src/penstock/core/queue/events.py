@@ -213,6 +213,15 @@ class Expired:
 
 
 @dataclass(slots=True)
+class Cancelled:
+    """Messages that rested were taken back before they were due."""
+
+    queue: int
+    at_ms: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(slots=True)
 class Purged:
     """Everything that was in the queue is gone, leased or not, except what is on its way to another."""
 
@@ -273,6 +282,7 @@ Event: TypeAlias = (
     | Extended
     | Buried
     | Expired
+    | Cancelled
     | Purged
     | Escalated
     | Redriven

@@ -28,6 +28,7 @@ from penstock.core.queue.events import (
     Acked,
     Arrived,
     Buried,
+    Cancelled,
     CaughtUp,
     Event,
     Expired,
@@ -422,5 +423,6 @@ WAKING: dict[type[Event], Callable[[State, Any], bool]] = {
     Redriven: _if_fifo,
     Acked: _if_fifo,
     Expired: _if_fifo,
+    Cancelled: _if_fifo,
     Extended: _if_sooner,
 }

@@ -52,6 +52,7 @@ from penstock.core.queue.events import (
     Acked,
     Arrived,
     Buried,
+    Cancelled,
     CaughtUp,
     Escalated,
     Event,
@@ -418,6 +419,15 @@ class Queue:
                     if stretch[0] >= upto:
                         break
                     yield Run(lane.tier, stretch[0], min(stretch[1], upto) - stretch[0])
+
+    def cancel(self, message: int, *, now_ms: int) -> Cancelled | None:
+        """Settle a message that is not due yet. None if it is due, leased, on a move or not there."""
+        state = self.state
+        state.advance(now_ms)
+        slot = state.rows.index.get(message, 0)
+        if not slot or state.rows.state[slot] != RESTING:
+            return None
+        return Cancelled(state.queue, now_ms, moves.runs_of(state, [slot]))
 
     def purge(self, *, now_ms: int) -> Purged | None:
         """Settle everything, leased or not, except what is on its way to another queue."""

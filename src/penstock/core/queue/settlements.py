@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.contract.limits import TURN_ROWS
 from penstock.contract.messages import TIERS, MessageOutcome
 from penstock.contract.queue_settings import History
-from penstock.core.queue.events import Acked, Buried, Event, Expired, Moved, Purged, QueueDeleted, Redriven
+from penstock.core.queue.events import Acked, Buried, Cancelled, Event, Expired, Moved, Purged, QueueDeleted, Redriven
 from penstock.core.queue.lanes import Lane, SentTimes, Stretch
 from penstock.core.queue.leases import RunPart
 from penstock.core.queue.message import Run
@@ -109,6 +109,10 @@ def _of_expiry(state: State, event: Expired) -> list[Settlement]:
     return _of_runs(state, event.runs, event.at_ms, MessageOutcome.EXPIRED)
 
 
+def _of_cancellation(state: State, event: Cancelled) -> list[Settlement]:
+    return _of_runs(state, event.runs, event.at_ms, MessageOutcome.CANCELLED)
+
+
 def _of_purge(state: State, event: Purged) -> "Everything":
     return Everything(state, event.at_ms, MessageOutcome.PURGED)
 
@@ -123,6 +127,7 @@ _SETTLED: "dict[type[Event], Callable[[State, Any], list[Settlement] | Everythin
     Redriven: _of_move,
     Moved: _of_ended_move,
     Expired: _of_expiry,
+    Cancelled: _of_cancellation,
     Purged: _of_purge,
     QueueDeleted: _of_deletion,
 }

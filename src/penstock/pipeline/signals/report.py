@@ -28,7 +28,7 @@ QUEUES_MAX = 12
 Row = Mapping[str, Any]
 Tables = Mapping[str, Sequence[Row]]
 
-_OUTCOMES = {"acked": 2, "buried": 3, "expired": 1, "purged": 7, "redriven": 4, "deleted": 5}
+_OUTCOMES = {"acked": 2, "buried": 3, "expired": 1, "purged": 7, "redriven": 4, "deleted": 5, "cancelled": 6}
 _NOTES = """\
 The history tells of messages that were settled. Those that are still in a queue are not in it, so towards the end \
 of the range traffic and depth show less than there was.

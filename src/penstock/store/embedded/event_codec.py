@@ -112,6 +112,7 @@ _LAYOUTS = (
     Layout(18, events.Copied, _QUEUE, ("queue", "at_ms")),
     Layout(19, events.Returned, _LEASE, ("queue", "at_ms", "lease"), has_mask=True),
     Layout(20, events.CaughtUp, struct.Struct("<IqqI"), ("queue", "at_ms", "from_ms", "most")),
+    Layout(21, events.Cancelled, _QUEUE, ("queue", "at_ms"), has_runs=True),
 )
 _BY_EVENT = {layout.event: layout for layout in _LAYOUTS}
 _BY_KIND = {(layout.kind, VERSION): layout for layout in _LAYOUTS}

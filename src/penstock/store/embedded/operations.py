@@ -65,6 +65,19 @@ def _check_unshared(shards: ShardSet, grave: str, apart_from: set[int]) -> None:
                 raise DeadLettersShared(f"{name!r} buries in {grave!r}, too; nothing was deleted")
 
 
+async def cancel(shard: Shard, queue: str, message_id: str) -> bool:
+    check_ids([message_id])
+    async with shard.answer:
+        found = present(shard, queue)
+        key = key_of(found.state, message_id)
+        with shard.log.reserve(EVENT_BYTES + RUN_BYTES, from_spare=True) as space:
+            event = None if key is None else found.cancel(key, now_ms=shard.now_ms())
+            if event is None:
+                return False
+            shard.write(space, [JournalEntry(event)])
+            return True
+
+
 async def escalate(shard: Shard, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
     check_ids(ids)
     await find_holders(shard, queue)

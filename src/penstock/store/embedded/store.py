@@ -330,6 +330,9 @@ class EmbeddedStore:
     async def receipts(self, queue: str, ids: Sequence[str], *, outlives: bool = False) -> list[Receipt | None]:
         return await queries.receipts(await self._shards.at(queue), queue, ids, outlives=outlives)
 
+    async def cancel(self, queue: str, message_id: str) -> bool:
+        return await operations.cancel(await self._shards.at(queue), queue, message_id)
+
     async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
         return await operations.escalate(await self._shards.at(queue), queue, ids, order)
 

@@ -29,6 +29,17 @@ COUNTED_EACH_TIME = 2_000
 _COUNTED_PER_MS = 100
 
 
+async def cancel(
+    database: Database, known: CachedQueue, message_id: str, *, now_ms: int, operation: int, period: int
+) -> bool:
+    (identity,) = identities([message_id])
+    if identity is None:
+        return False
+    values = known.number, known.version, now_ms, *identity, known.settings.is_fifo, known.history, period
+    ((is_gone,),) = await call_noted(database, ("cancel", values), operation=operation, now_ms=now_ms)
+    return bool(is_gone)
+
+
 async def escalate(
     database: Database,
     known: CachedQueue,

@@ -16,8 +16,8 @@ from penstock.store.postgres.array_codec import OIDS, PACKED_AS, SENT_AS
 # The files of `sql/` that make functions, and those of `migrations/` in their order.
 FUNCTIONS = (
     "ack", "ack_lease", "advance", "age", "age_partition", "announce", "append_frames", "arrive", "beat",
-    "begin_purge", "bury", "change_queue", "confirm_frames", "count_held", "create_queue", "delete_queue", "digits",
-    "drop_frames", "drop_partition", "enter", "enter_alone", "escalate", "expire", "extend", "find_sent",
+    "begin_purge", "bury", "cancel", "change_queue", "confirm_frames", "count_held", "create_queue", "delete_queue",
+    "digits", "drop_frames", "drop_partition", "enter", "enter_alone", "escalate", "expire", "extend", "find_sent",
     "first_turn", "first_turns", "forget_producers", "forget_tenants", "give_room", "hand_out", "hand_out_plain",
     "held", "held_tier", "history_from", "hold_again", "in_lease", "is_connected", "is_gone", "is_purged", "lead",
     "lease", "lease_marked", "lease_more", "lease_plain", "leases_between", "leases_of", "let_go", "line_end",

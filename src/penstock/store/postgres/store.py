@@ -499,6 +499,21 @@ class PostgresStore:
 
     # What operators decide.
 
+    async def cancel(self, queue: str, message_id: str) -> bool:
+        check_ids([message_id])
+
+        async def cancel(known: CachedQueue) -> bool:
+            is_gone = await operations.cancel(
+                self._database, known, message_id, now_ms=self.now_ms(), operation=self._dice.token(),
+                period=self._maintenance.period,
+            )  # fmt: skip
+            if is_gone and known.settings.is_fifo:
+                # What was behind it may be leased now.
+                self._wake(known.name)
+            return is_gone
+
+        return await self._cache.run(queue, cancel)
+
     async def escalate(self, queue: str, ids: Sequence[str], order: EscalationOrder) -> list[Outcome]:
         check_ids(ids)
         # A lease that another process gave out may have ended this instant.

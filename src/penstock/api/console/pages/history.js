@@ -9,7 +9,7 @@ import { action, badge, empty, errorBox, field, select, tier, valuesOf } from ".
 import { help } from "./session.js";
 import { ago, clock, count, instant, span } from "./units.js";
 
-const KINDS = /** @type {Record<string, string>} */ ({ acked: "good", buried: "bad", expired: "warn", purged: "warn", redriven: "", deleted: "warn" });
+const KINDS = /** @type {Record<string, string>} */ ({ acked: "good", buried: "bad", expired: "warn", purged: "warn", redriven: "", deleted: "warn", cancelled: "warn" });
 const NAMES = ["queue", "id", "text", "outcome", "since"];
 
 /** @param {import("./console.js").Place} place */
