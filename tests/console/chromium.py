@@ -125,7 +125,7 @@ def pages(browser: Any, url: str, *, is_dark: bool = False, size: dict[str, int]
     """Open a window with an empty profile; at the end nothing may have gone wrong in it."""
     context = browser.new_context(viewport=size or DESKTOP, color_scheme="dark" if is_dark else "light")
     try:
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)
         found = Pages(context.new_page(), url)
         yield found
         assert found.errors == []

@@ -170,7 +170,7 @@ def test_bodies_of_a_mebibyte_are_listed_by_their_beginning_and_shown_in_part(co
 
 
 _ANSWER_BYTES = """() => performance.getEntriesByType("resource")
-  .filter((each) => each.name.includes("/large/messages?")).map((each) => each.decodedBodySize)"""
+  .filter((each) => each.name.endsWith("/large/messages")).map((each) => each.decodedBodySize)"""
 
 
 def test_a_message_that_is_gone_leads_to_its_history(console: Pages, client: Any) -> None:
