@@ -93,8 +93,8 @@ class RestApplication:
         route.methods.discard("HEAD")
         return route
 
-    async def _run(self, operation: Operation, request: Request) -> Answer:
-        if operation.tag == _TOPICS and self._service.streams is not None:
+    async def _run_on_topics(self, operation: Operation, request: Request) -> Answer:
+        if self._service.streams is not None:
             await self._service.streams.topics.refresh()
         return await operation.run(request)
 
@@ -104,7 +104,8 @@ class RestApplication:
         request = None
         try:
             request = Request(self._service, scope, receive, parameters)
-            answer = await self._run(operation, request)
+            run = self._run_on_topics(operation, request) if operation.tag == _TOPICS else operation.run(request)
+            answer = await run
             if answer.content_type is None:
                 body, content_type = encode(answer.value, request.form)
             else:
