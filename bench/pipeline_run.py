@@ -76,10 +76,10 @@ def _signals(spark: "SparkSession", source: Path, out: Path) -> None:
 
 
 def _rewrite(spark: "SparkSession", messages: Path, out: Path) -> None:
-    """Do what an archive is for without us: sorted within files, in a folder for each queue and day."""
+    """Do what an archive is for without us: sorted within files, in a folder for each day."""
     rows = spark.read.parquet(str(messages))
-    sorted_rows = rows.repartition("queue", "day").sortWithinPartitions("queue", "day", "tier", "settled_at")
-    sorted_rows.write.partitionBy("queue", "day").option("compression", "zstd").parquet(str(out))
+    sorted_rows = rows.repartition("day").sortWithinPartitions("day", "queue", "settled_at")
+    sorted_rows.write.partitionBy("day").option("compression", "zstd").parquet(str(out))
 
 
 def main(master: str, history: str, small: str, work: str) -> None:

@@ -1,28 +1,9 @@
-"""An archive that grows, and a way to make sure that what was read of it is not read again."""
+"""A way to make sure that what was read of an archive is not read again."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-from penstock.pipeline.locations import MANIFEST, MESSAGES
-from tests.pipeline.rows import history
-
-
-def grow(spark: SparkSession, root: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Add rows to an archive, or begin one, as the archive job adds files."""
-    (root / MANIFEST).mkdir(parents=True, exist_ok=True)
-    dated = history(spark, rows).withColumn("day", f.date_format("settled_at", "yyyy-MM-dd")).coalesce(1)
-    dated.write.mode("append").partitionBy("queue", "day").parquet(f"{root}/{MESSAGES}")
-    return str(root)
-
-
-def files_of(root: Path) -> list[Path]:
-    return sorted((root / MESSAGES).rglob("*.parquet"))
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
@@ -31,20 +30,21 @@ from penstock.client import SyncClient
 from penstock.pipeline import replay
 from penstock.pipeline.archive import job as archive
 from penstock.pipeline.archive.job import ArchiveOptions
-from penstock.pipeline.archive.manifest import newest_entries
+from penstock.pipeline.archive.position import positions_of
 from penstock.pipeline.audit import job as audit
 from penstock.pipeline.audit.job import AuditOptions
 from penstock.pipeline.job import Outcome, Silent
-from penstock.pipeline.locations import HistoryLocation
+from penstock.pipeline.locations import DEAD_LETTERS, MESSAGES, HistoryLocation
 from penstock.pipeline.replay import ReplayOptions
 from penstock.pipeline.signals import job as signals
 from penstock.pipeline.signals.job import SignalsOptions
 from penstock.pipeline.staging import Target
-from penstock.pipeline.storage import LocalFiles
+from penstock.pipeline.tables import Table, is_table
 from penstock.pipeline.triage import job as triage
 from penstock.pipeline.triage.job import TriageOptions
 from tests.docs.serving import server
 from tests.pipeline import traffic
+from tests.pipeline.archived import rows_of
 from tests.pipeline.traffic import PRIORITIES, Record
 
 PATIENCE_S = 600.0
@@ -69,9 +69,9 @@ def witness(address: str, root: Path, seen: list[Trim]) -> Iterator[str]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             if self.path == "/api/history/trim":
-                last = newest_entries(LocalFiles(root))[-1]
-                has_all = all((root / each.path).exists() for each in last.files)
-                seen.append(Trim(json.loads(body), last.offsets_to["0"], has_all))
+                table = Table.open(f"{root}/{MESSAGES}")
+                has_all = all(Path(each).exists() for each in table.delta.file_uris())
+                seen.append(Trim(json.loads(body), positions_of(table)[0], has_all))
             there = HTTPConnection(address, timeout=60)
             there.request(self.command, self.path, body or None, dict(self.headers.items()))
             answer = there.getresponse()
@@ -166,20 +166,20 @@ class World(NamedTuple):
 @contextmanager
 def archived_world(spark: SparkSession, folder: Path) -> Iterator[World]:
     root, trims = folder / "archive", list[Trim]()
-    staging = root / "staging"
+    messages = root / MESSAGES
 
-    def is_staging_after(entries: int) -> bool:
-        try:
-            return len(list((root / "manifest").glob("*.json"))) >= entries and any(staging.iterdir())
-        except FileNotFoundError:
-            # Not yet there, or just now moved away.
+    def is_writing_after(version: int) -> bool:
+        """Whether there are files that no commit names, after this version."""
+        if not is_table(str(messages)):
             return False
+        table = Table.open(str(messages))
+        return table.version >= version and len(list(messages.rglob("*.parquet"))) > len(table.delta.file_uris())
 
     with server(folder / "data") as address, witness(address, root, trims) as url:
         with connect(f"http://{address}") as client:
             record = traffic.begin(client)
-            archive_until(client, record, url, root, lambda: is_staging_after(0))
-            archive_until(client, record, url, root, lambda: is_staging_after(1))
+            archive_until(client, record, url, root, lambda: is_writing_after(0))
+            archive_until(client, record, url, root, lambda: is_writing_after(3))
         history_of(f"http://{address}", len(record.acked) + len(record.buried))
         archived = archive.run(
             spark, ArchiveOptions(source=HistoryLocation(where=url), root=str(root), is_trimming=True), Silent()
@@ -202,15 +202,13 @@ def test_what_a_queue_forgets_is_archived_counted_triaged_replayed_and_audited(
 def check_archive(world: World) -> None:
     """An archiver that is killed twice has each row once, and lets the server drop only what it has."""
     root, record = world.root, world.record
-    table = ds.dataset(root / "messages", format="parquet", partitioning="hive").to_table(columns=list(COLUMNS))
-    found = [tuple(row[name] for name in COLUMNS) for row in table.to_pylist()]
+    found = [tuple(row[name] for name in COLUMNS) for row in rows_of(root, list(COLUMNS))]
     assert Counter(found) == Counter(history_of(world.url, len(found)))
     assert Counter(row[4] for row in found) == {"acked": len(record.acked), "buried": len(record.buried)}
     assert len({row[5] for row in found}) == 3
     assert world.trims
     assert all(each.asked["before"] <= each.archived_to and each.has_all_files for each in world.trims)
-    assert LocalFiles(root).names("staging") == []
-    letters = pq.read_table(root / "dead_letters" / "dead_letters.parquet").to_pylist()
+    letters = Table.open(f"{root}/{DEAD_LETTERS}").delta.to_pyarrow_table().to_pylist()
     assert world.archived.figures["dead_letters"] == len(letters) == len(record.buried)
     assert all(json.loads(each["data"])["order"] % 10 == 7 for each in letters)
     queues = json.loads((root / "queues.json").read_text())
@@ -238,7 +236,9 @@ def check_signals(spark: SparkSession, world: World, tmp_path: Path) -> None:
         for percent in (50, 90, 99):
             expected = float(numpy.percentile(waits, percent))
             assert row[f"wait_ms_p{percent}"] == pytest.approx(expected, rel=0.008, abs=1)
-    escalated = [row for row in archived_rows(world) if row["sent_tier"] == 4 and row["tier"] == 0]
+    escalated = [
+        row for row in rows_of(world.root, ["id", "sent_tier", "tier"]) if row["sent_tier"] == 4 and row["tier"] == 0
+    ]
     assert {row["id"] for row in escalated} == record.escalated
 
 
@@ -281,9 +281,3 @@ def check_audit(spark: SparkSession, world: World, tmp_path: Path) -> None:
     assert not found.is_good
     assert found.figures["lost"] == 1
     assert "1-7ffff8" in str(found.tables)
-
-
-def archived_rows(world: World) -> list[dict[str, Any]]:
-    dataset = ds.dataset(world.root / "messages", format="parquet", partitioning="hive")
-    rows: list[dict[str, Any]] = dataset.to_table(columns=["id", "sent_tier", "tier"]).to_pylist()
-    return rows

@@ -11,10 +11,11 @@ import penstock
 from penstock.log.disk_log import DiskLog
 from penstock.pipeline.incremental import ReadPosition, new_input
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import HistoryLocation, read_history
+from penstock.pipeline.locations import MESSAGES, HistoryLocation, read_history
+from penstock.pipeline.tables import Table
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.settings import ServerSettings
-from tests.pipeline.growing import files_of, grow
+from tests.pipeline.archived import grow
 from tests.pipeline.rows import at
 from tests.pipeline.source.test_server import told
 from tests.pipeline.told import SHORT, run, write_frames, write_segments
@@ -26,7 +27,7 @@ def numbers(
     spark: SparkSession, place: HistoryLocation, known: ReadPosition | None
 ) -> tuple[list[int], ReadPosition, str]:
     """Read what is new, and return it with what is known now and why it was begun from the start."""
-    found = new_input(spark, place, known)
+    found = new_input(place, known)
     rows = read_history(spark, place, ("number",), part=found.part).collect()
     return sorted(row.number for row in rows), found.extent, found.reason
 
@@ -88,26 +89,25 @@ async def _drop(folder: Path, frames: int) -> None:
         await log.close()
 
 
-def test_of_an_archive_only_files_that_were_not_read_are_new(spark: SparkSession, tmp_path: Path) -> None:
-    place = HistoryLocation(
-        where=grow(spark, tmp_path, [{"number": 1}, {"number": 2, "queue": "mail"}]), queues=["orders"]
-    )
+def test_of_an_archive_only_rows_behind_its_last_position_are_new(spark: SparkSession, tmp_path: Path) -> None:
+    where = grow(spark, tmp_path, [{"number": 1}, {"number": 2, "queue": "mail"}])
+    place = HistoryLocation(where=where, queues=["orders"])
     first, known, _ = numbers(spark, place, None)
     nothing, known, _ = numbers(spark, place, known)
     grow(spark, tmp_path, [{"number": 3}, {"number": 4, "settled_at": at(100_000)}])
+    table = Table.open(f"{where}/{MESSAGES}")
+    assert table.delta.optimize.compact()["numFilesRemoved"] == 2
     second, known, reason = numbers(spark, place, known)
 
     assert (first, nothing, second, reason) == ([1], [], [3, 4], "")
-    gone = files_of(tmp_path)[-1]
-    gone.unlink()
+    # What is taken out of an archive may have been read, so everything is.
+    Table.open(table.location).delta.delete("number = 3")
     rows, known, reason = numbers(spark, place, known)
-    assert len(rows) == 2
-    assert f"{gone.name}, which was read then, is gone" in reason
-    changed = files_of(tmp_path)[-1]
-    changed.with_name(f".{changed.name}.crc").unlink()
-    shutil.copy(changed, gone)
-    gone.rename(changed)
-    assert "has been changed" in numbers(spark, place, known)[2]
+    assert rows == [1, 4]
+    assert reason == "rows that were read then may be gone or changed: DELETE"
+    shutil.rmtree(where)
+    grow(spark, tmp_path, [{"number": 7}])
+    assert numbers(spark, place, known)[0] == [7]
 
 
 def test_of_a_server_and_of_its_database_only_rows_behind_the_last_ones_are_new(
@@ -134,4 +134,4 @@ def test_a_place_that_cannot_be_read_is_said_in_a_sentence(spark: SparkSession, 
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "manifest").write_bytes(b"nonsense")
     with pytest.raises(JobFailed, match="cannot be read"):
-        new_input(spark, HistoryLocation(where=str(tmp_path)), None)
+        new_input(HistoryLocation(where=str(tmp_path)), None)

@@ -22,7 +22,7 @@ def left(spark: SparkSession, tmp_path: Path) -> tuple[HistoryLocation, Path]:
     """A place, and a folder of results with a state in it."""
     place, out = HistoryLocation(where=str(tmp_path / "data")), tmp_path / "out"
     write_frames(tmp_path / "data", [[run(0)]])
-    start = begin(spark, place, str(out), OPTIONS, full_refresh=False)
+    start = begin(place, str(out), OPTIONS, full_refresh=False)
     assert (start.known, start.reason) == (None, "")
     tables = {
         "numbers": pyarrow.table({"number": [1, 2]}),
@@ -35,7 +35,7 @@ def left(spark: SparkSession, tmp_path: Path) -> tuple[HistoryLocation, Path]:
 
 def test_what_a_run_left_is_what_the_next_one_knows(spark: SparkSession, left: tuple[HistoryLocation, Path]) -> None:
     place, out = left
-    start = begin(spark, place, str(out), OPTIONS, full_refresh=False)
+    start = begin(place, str(out), OPTIONS, full_refresh=False)
 
     assert start.known is not None
     assert (start.rows_known, start.known.figures, start.reason) == (3, {"most": 2}, "")
@@ -57,9 +57,7 @@ def test_a_state_of_other_options_is_not_used(
     spark: SparkSession, left: tuple[HistoryLocation, Path], options: dict[str, Any], said: dict[str, Any], reason: str
 ) -> None:
     place, out = left
-    start = begin(
-        spark, HistoryLocation(where=place.where, **said), str(out), {**OPTIONS, **options}, full_refresh=False
-    )
+    start = begin(HistoryLocation(where=place.where, **said), str(out), {**OPTIONS, **options}, full_refresh=False)
 
     assert start.known is None
     assert reason in start.told(3)
@@ -71,17 +69,17 @@ def test_a_state_of_another_place_or_version_is_not_used(
     place, out = left
     (tmp_path / "data").rename(tmp_path / "moved")
     moved = HistoryLocation(where=str(tmp_path / "moved"))
-    assert begin(spark, moved, str(out), OPTIONS, full_refresh=False).reason == "place is not what it was then"
+    assert begin(moved, str(out), OPTIONS, full_refresh=False).reason == "place is not what it was then"
     (tmp_path / "moved").rename(tmp_path / "data")
     monkeypatch.setattr(incremental, "__version__", "99.0")
-    assert begin(spark, place, str(out), OPTIONS, full_refresh=False).reason == "version is not what it was then"
+    assert begin(place, str(out), OPTIONS, full_refresh=False).reason == "version is not what it was then"
 
 
 def test_a_state_is_not_used_if_it_was_asked_to_compute_again(
     spark: SparkSession, left: tuple[HistoryLocation, Path]
 ) -> None:
     place, out = left
-    start = begin(spark, place, str(out), OPTIONS, full_refresh=True)
+    start = begin(place, str(out), OPTIONS, full_refresh=True)
 
     assert start.told(3) == "3 rows were read. Everything was computed again: that was asked for."
 
@@ -114,7 +112,7 @@ def _empty(state: Path) -> None:
 def test_a_damaged_state_is_not_used(spark: SparkSession, left: tuple[HistoryLocation, Path], harm: Any) -> None:
     place, out = left
     harm(out / "state")
-    start = begin(spark, place, str(out), OPTIONS, full_refresh=False)
+    start = begin(place, str(out), OPTIONS, full_refresh=False)
 
     assert start.known is None
     assert start.reason in {"the state that the last run left is damaged", "the last run left no whole state"}

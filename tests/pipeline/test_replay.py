@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline import replay
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import MANIFEST, MESSAGES, HistoryLocation
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.replay import (
     Choice,
     ReplayOptions,
@@ -25,6 +25,7 @@ from penstock.pipeline.replay import (
     without_sent,
 )
 from penstock.pipeline.staging import Target
+from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history
 from tests.pipeline.sending import held, make_queue, running, take_all
 
@@ -33,14 +34,6 @@ from tests.pipeline.sending import held, make_queue, running, take_all
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running(tmp_path_factory.mktemp("server")) as found:
         yield found
-
-
-def archive(rows: DataFrame, folder: Path) -> str:
-    """What the archive job leaves, as far as a reader looks at it."""
-    days = rows.withColumn("day", f.date_format("settled_at", "yyyy-MM-dd"))
-    days.write.partitionBy("queue", "day").parquet(str(folder / MESSAGES))
-    (folder / MANIFEST).mkdir()
-    return str(folder)
 
 
 def test_a_message_is_made_of_its_last_row_that_has_a_body(spark: SparkSession) -> None:

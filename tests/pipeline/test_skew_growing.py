@@ -10,7 +10,8 @@ from penstock.pipeline import incremental
 from penstock.pipeline.job import JobFailed, Outcome, Silent
 from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.skew import SkewOptions, run
-from tests.pipeline.growing import blinded, contents, files_of, grow
+from tests.pipeline.archived import files_of, grow
+from tests.pipeline.growing import blinded, contents
 from tests.pipeline.rows import at
 
 DAY_S = 86_400

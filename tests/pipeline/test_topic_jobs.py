@@ -21,8 +21,8 @@ from penstock.pipeline.replay import Choice, ReplayOptions, once_each, records, 
 from penstock.pipeline.staging import Target
 from tests.kafka.brokers import Broker
 from tests.kafka.librdkafka import create
+from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history
-from tests.pipeline.test_replay import archive
 from tests.pipeline.topics import consumed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
     source/    `spark.read.format("penstock")`: history, live messages and topics as DataFrames
     sink/      `df.write.format("penstock")`: rows become messages or records, once
-    archive/   settled messages as Parquet files, each row exactly once
+    archive/   settled messages as a Delta table, each row exactly once
     signals/   traffic, latency, errors and saturation of a history, and broken promises of fairness
     triage/    dead letters by cause
     audit/     every number that a queue gave is live, or was settled exactly once

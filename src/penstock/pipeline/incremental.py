@@ -9,12 +9,12 @@ Penstock, and the bytes of the state. If not, it computes everything again and s
 
 How far a run has read depends on the place:
 
-    archive                     its files: each by name, size and time of change, as `load` knows those that it has read
+    archive                     positions of its table by shard, and the version of its log
     server, folder, database    offsets by shard, and a digest of the last rows before them
 
 A run goes on from where the last one ended if all that was read then is still there, and still what it was. So a
-history that was trimmed, put back to an older copy or begun again is noticed, and so are files that are gone from an
-archive. Rows that come while a job reads are those of the next run.
+history that was trimmed, put back to an older copy or begun again is noticed, and so are rows that were deleted from an
+archive; that its files were put together is no matter. Rows that come while a job reads are those of the next run.
 
 A state takes the place of the one before together with the results (`reports.folder`), so that the two always fit.
 The driver reads and writes it, as it does the results: what has more rows than `ROWS_MAX` is not kept.
@@ -34,9 +34,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.contract.history_columns import FRAME_ROW_BITS, HISTORY, TRANSACTION_ROW_BITS
 from penstock.log.recovery import LogCorrupted
+from penstock.pipeline.archive.position import positions_of
 from penstock.pipeline.http import ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed, counted
-from penstock.pipeline.load.files import listed
 from penstock.pipeline.locations import (
     MESSAGES,
     DatabaseRefused,
@@ -52,6 +52,7 @@ from penstock.pipeline.options import BadOption, read_options
 from penstock.pipeline.reports.folder import MARK
 from penstock.pipeline.source.ranges import Histories, NoHistory, Range, Slice, Wanted
 from penstock.pipeline.source.reader import open_histories
+from penstock.pipeline.tables import Table
 from penstock.version import __version__
 
 # By which a row is known again.
@@ -66,18 +67,17 @@ class OffsetRange(NamedTuple):
     last: str
 
 
-class ReadFile(NamedTuple):
-    """A file that was read."""
+class TableVersion(NamedTuple):
+    """Of an archive: which table it was, and how far its log went."""
 
-    size: int
-    changed_at_ms: int
+    id: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPosition:
-    # Of an archive, by path below its messages; else of each shard. One of the two is empty.
-    files: Mapping[str, ReadFile] = field(default_factory=dict)
     shards: Mapping[str, OffsetRange] = field(default_factory=dict)
+    table: TableVersion | None = None
 
 
 class NewInput(NamedTuple):
@@ -90,35 +90,51 @@ class NewInput(NamedTuple):
     reason: str = ""
 
 
-def new_input(spark: SparkSession, place: HistoryLocation, known: ReadPosition | None) -> NewInput:
+def new_input(place: HistoryLocation, known: ReadPosition | None) -> NewInput:
     """Return what a place has, and what of it is new since ``known``."""
     check_place(place)
-    if is_archive(spark, place.where):
-        return _of_files(spark, f"{place.where}/{MESSAGES}", known)
+    if is_archive(place.where):
+        return _of_archive(f"{place.where}/{MESSAGES}", known)
     check_folder(place)
     with _histories(place) as (histories, from_ms):
         return _of_shards(histories, from_ms, known)
 
 
-def part_of(extent: ReadPosition, place: HistoryLocation) -> HistorySlice:
+def part_of(extent: ReadPosition) -> HistorySlice:
     """Return what was read of a place, to be read again."""
-    return HistorySlice(
-        files=[f"{place.where}/{MESSAGES}/{name}" for name in extent.files],
-        offsets_to={shard: each.end for shard, each in extent.shards.items()},
-    )
+    return HistorySlice(offsets_to=_ends(extent))
 
 
-def _of_files(spark: SparkSession, where: str, known: ReadPosition | None) -> NewInput:
-    found = {file.path.rpartition(f"/{MESSAGES}/")[2]: file for file in listed(spark, where)}
-    extent = ReadPosition(files={name: ReadFile(file.size, file.changed_at_ms) for name, file in sorted(found.items())})
-    read = {} if known is None else known.files
-    reason = ""
-    if lost := next((name for name in read if extent.files.get(name) != read[name]), None):
-        word = "has been changed" if lost in extent.files else "is gone"
-        reason, read = f"{lost}, which was read then, {word}", {}
-    return NewInput(
-        extent, HistorySlice(files=[file.path for name, file in sorted(found.items()) if name not in read]), reason
-    )
+def _of_archive(where: str, known: ReadPosition | None) -> NewInput:
+    """Of an archive the positions of its table are the offsets; what was taken out of it since is in its log."""
+    table = Table.open(where)
+    stretches = {str(shard): OffsetRange(0, end, "") for shard, end in positions_of(table).items()}
+    extent = ReadPosition(shards=stretches, table=TableVersion(table.id, table.version))
+    read, reason = ({}, "") if known is None else (known.shards, _changed(table, known.table))
+    if reason:
+        read = {}
+    starts = {shard: read[shard].end if shard in read else 0 for shard in stretches}
+    return NewInput(extent, HistorySlice(offsets_from=starts, offsets_to=_ends(extent)), reason)
+
+
+def _changed(table: Table, read: TableVersion | None) -> str:
+    """Say why rows that were read then may not be there as they were; nothing if they are."""
+    if read is None or read.id != table.id:
+        return "the table of the archive is another one than was read then"
+    done = table.operations_since(read.version)
+    if done is None:
+        return f"the log of the archive does not go back to version {read.version}, which was read then"
+    if lost := next((each for each in done if each not in _KEEPING), None):
+        return f"rows that were read then may be gone or changed: {lost}"
+    return ""
+
+
+# What is done to a table that leaves every row as it was.
+_KEEPING = {"WRITE", "OPTIMIZE", "VACUUM START", "VACUUM END", "UPDATE TABLE METADATA", "SET TBLPROPERTIES", "FSCK"}
+
+
+def _ends(extent: ReadPosition) -> dict[str, int]:
+    return {shard: each.end for shard, each in extent.shards.items()}
 
 
 def _of_shards(histories: Histories, from_ms: int | None, known: ReadPosition | None) -> NewInput:
@@ -186,7 +202,7 @@ def _histories(place: HistoryLocation) -> Iterator[tuple[Histories, int | None]]
 
 STATE = "state"
 ROWS_MAX = 1_000_000
-_VERSION = 1
+_VERSION = 2
 _ABOUT = "about.json"
 _ASKED = "that was asked for"
 _NOT_THERE = "the last run left no whole state"
@@ -259,13 +275,11 @@ class PreviousRun:
         return {"rows_new": rows_new, "rows_known": self.rows_known}
 
 
-def begin(
-    spark: SparkSession, place: HistoryLocation, out: str, options: Options, *, full_refresh: bool
-) -> PreviousRun:
+def begin(place: HistoryLocation, out: str, options: Options, *, full_refresh: bool) -> PreviousRun:
     """Look at what the last run left and at what the place has now; without ``out``, nothing was left."""
     rests_on = _rests_on(place, options)
     known, reason = (None, _ASKED) if full_refresh else _recalled(Path(out), rests_on) if out else (None, "")
-    found = new_input(spark, place, known.extent if known else None)
+    found = new_input(place, known.extent if known else None)
     if found.reason:
         known, reason = None, found.reason
     return PreviousRun(known=known, extent=found.extent, part=found.part, reason=reason)
@@ -318,8 +332,8 @@ def _recalled(out: Path, rests_on: Options) -> tuple[State | None, str]:
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None, _DAMAGED
     extent = ReadPosition(
-        files={name: ReadFile(*each) for name, each in said["extent"]["files"].items()},
         shards={name: OffsetRange(*each) for name, each in said["extent"]["shards"].items()},
+        table=TableVersion(*said["extent"]["table"]) if said["extent"]["table"] else None,
     )
     return State(extent=extent, rows=said["rows"], figures=said["figures"], tables=tables), ""
 

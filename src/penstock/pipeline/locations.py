@@ -3,7 +3,7 @@
     http://…             a server, over HTTP
     postgresql://…       the database of a store, read directly
     folder with journal  the data folder of a store, read directly
-    folder with manifest an archive that the archive job has written
+    folder with messages an archive: a Delta table, here or in an object store
 
 `read_history` adds `id`, the text that REST, the SDK and the CLI name a message by.
 
@@ -16,13 +16,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.contract.history_columns import HISTORY, ddl
 from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
+from penstock.pipeline.tables import Bounds, Table, is_local, is_table, spark_path, uri_for_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -74,9 +75,8 @@ def passwords_in(where: str) -> list[str]:
     return sorted({one or other for one, other in found if one or other}, key=lambda each: (-len(each), each))
 
 
-# Of an archive: the rows, what says which files of them count, and the dead letters of the last run.
+# Of an archive: the table of rows, and that of the dead letters of the last run.
 MESSAGES = "messages"
-MANIFEST = "manifest"
 DEAD_LETTERS = "dead_letters"
 # And the settings of each queue, as last seen.
 QUEUES = "queues.json"
@@ -106,10 +106,8 @@ class HistoryLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySlice:
-    """Some of the rows of a place: files of an archive, or a range of offsets of each shard."""
+    """Some of the rows of a place: a range of offsets of each shard."""
 
-    # As Spark takes them.
-    files: Sequence[str] = ()
     # From where on; a shard that is not there is read from its first row on.
     offsets_from: Mapping[str, int] = field(default_factory=dict)
     offsets_to: Mapping[str, int] = field(default_factory=dict)
@@ -123,8 +121,8 @@ def read_history(
     A caller that needs few columns names them: Spark pushes nothing down to our source, and bodies are most of it.
     """
     check_place(place)
-    if is_archive(spark, place.where):
-        rows = _archived(spark, place, None if part is None else part.files)
+    if is_archive(place.where):
+        rows = _archived(spark, place, part or HistorySlice())
         return rows.select(*columns) if columns else rows
     check_folder(place)
     reader = _reader(spark, place)
@@ -186,19 +184,9 @@ def read_live(spark: "SparkSession", place: HistoryLocation) -> "DataFrame":
     return with_id(_reader(spark, place).option("read", "live").load())
 
 
-def is_archive(spark: "SparkSession", where: str) -> bool:
-    # A log has a manifest too, but no messages beside it.
-    return (
-        not is_database(where)
-        and not where.startswith(("http://", "https://"))
-        and all(has_path(spark, f"{where}/{each}") for each in (MANIFEST, MESSAGES))
-    )
-
-
-def has_path(spark: "SparkSession", where: str) -> bool:
-    """Whether there is such a file or folder, on whatever file system Spark reaches."""
-    path = spark._jvm.org.apache.hadoop.fs.Path(where)  # type: ignore[union-attr] # the jobs run in a classic session.
-    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
+def is_archive(where: str) -> bool:
+    is_elsewhere = is_database(where) or where.startswith(("http://", "https://"))
+    return not is_elsewhere and is_table(f"{where}/{MESSAGES}")
 
 
 def with_id(rows: "DataFrame") -> "DataFrame":
@@ -214,27 +202,75 @@ def message_id() -> "Column":
     return f.concat_ws("-", f.lower(f.hex("first_queue")), f.lower(f.hex(key)))
 
 
-def _archived(spark: "SparkSession", place: HistoryLocation, files: Sequence[str] | None) -> "DataFrame":
+def _archived(spark: "SparkSession", place: HistoryLocation, part: HistorySlice) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    # The schema is said and not found out: an archive without rows has one too.
-    schema, where = f"{ddl(HISTORY)}, `id` STRING, `day` STRING", f"{place.where}/{MESSAGES}"
-    if files is None:
-        rows = spark.read.schema(schema).parquet(where)
-    elif files:
-        rows = spark.read.schema(schema).option("basePath", where).parquet(*files)
-    else:
-        rows = spark.createDataFrame([], schema)
+    bounds = Bounds(
+        queues=place.queues,
+        since_ms=_ms(place.since),
+        until_ms=_ms(place.until),
+        offsets_from=part.offsets_from,
+        offsets_to=part.offsets_to,
+    )
+    rows = read_table(spark, f"{place.where}/{MESSAGES}", ARCHIVE_SCHEMA, bounds)
     if place.queues:
         rows = rows.where(f.col("queue").isin(list(place.queues)))
-    # The day is the folder: whole days are never opened.
     if place.since:
-        at = f.lit(place.since).cast("timestamp")
-        rows = rows.where((f.col("day") >= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") >= at))
+        rows = rows.where(f.col("settled_at") >= f.lit(place.since).cast("timestamp"))
     if place.until:
-        at = f.lit(place.until).cast("timestamp")
-        rows = rows.where((f.col("day") <= f.date_format(at, "yyyy-MM-dd")) & (f.col("settled_at") < at))
-    return rows.select(*(column.name for column in HISTORY), "id")
+        rows = rows.where(f.col("settled_at") < f.lit(place.until).cast("timestamp"))
+    for shard, offset in part.offsets_from.items():
+        rows = rows.where((f.col("shard") != int(shard)) | (f.col("offset") >= offset))
+    for shard, offset in part.offsets_to.items():
+        rows = rows.where((f.col("shard") != int(shard)) | (f.col("offset") < offset))
+    return rows
+
+
+# What a reader of an archive sees: the day is for choosing files.
+ARCHIVE_SCHEMA = f"{ddl(HISTORY)}, `id` STRING"
+
+
+def read_table(spark: "SparkSession", where: str, schema: str, bounds: Bounds = Bounds()) -> "DataFrame":  # noqa: B008
+    """Return rows of a Delta table as it is now, with Spark's own reader of Parquet; the schema is said, not found."""
+    table = Table.open(where)
+    files = table.files(bounds)
+    if not files:
+        return spark.createDataFrame([], schema)
+    if not is_local(table.location):
+        return _read_by_arrow(spark, where, files, schema)
+    return spark.read.schema(schema).parquet(*(spark_path(table.location, path) for path in files))
+
+
+def _read_by_arrow(spark: "SparkSession", where: str, files: Sequence[str], schema: str) -> "DataFrame":
+    """Read files of an object store in Python: the Spark that pip installs has no jar for any."""
+    root = uri_for_tasks(where)
+    names = spark.createDataFrame([], schema).columns
+    paths = spark.createDataFrame([(path,) for path in files], "path STRING").repartition(len(files))
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        from penstock.pipeline.tables import read_parquet  # noqa: PLC0415 - on an executor.
+
+        for batch in batches:
+            for path in batch.column("path").to_pylist():
+                yield from read_parquet(root, path, names)
+
+    return paths.mapInArrow(read, schema)
+
+
+def _ms(text: str) -> int | None:
+    if not text:
+        return None
+    at = datetime.fromisoformat(text)
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def text_of(at_ms: int) -> str:
+    """Return an instant as an archive says it.
+
+    >>> text_of(1_500)
+    '1970-01-01T00:00:01.500Z'
+    """
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _reader(spark: "SparkSession", place: HistoryLocation) -> "DataFrameReader":

@@ -9,16 +9,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from penstock.contract.messages import TIERS
 from penstock.contract.queue_settings import SAID_NAMES, BadSettings, QueueSettings, from_said, whole_weights
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import QUEUES, HistoryLocation, client_of, has_path, is_archive
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from penstock.pipeline.locations import QUEUES, HistoryLocation, client_of, is_archive
+from penstock.pipeline.storage import open_folder
+from penstock.pipeline.tables import uri_for_tasks
 
 
 def described_queues(place: HistoryLocation) -> dict[str, dict[str, Any]]:
@@ -32,19 +31,16 @@ def described_queues(place: HistoryLocation) -> dict[str, dict[str, Any]]:
     }
 
 
-def present_settings(spark: "SparkSession", place: HistoryLocation) -> dict[str, QueueSettings]:
+def present_settings(place: HistoryLocation) -> dict[str, QueueSettings]:
     """Return the settings of the queues that are described, by name."""
     if place.is_server:
         return settings_of(described_queues(place))
-    where = f"{place.where}/{QUEUES}"
-    if not is_archive(spark, place.where) or not has_path(spark, where):
-        return {}
-    row = spark.read.text(where, wholetext=True).first()
+    text = open_folder(uri_for_tasks(place.where)).get(QUEUES) if is_archive(place.where) else None
     try:
-        return settings_of(json.loads(row["value"] if row else "{}"))
+        return settings_of(json.loads(text or "{}"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobFailed(
-            f"{where} does not describe queues ({error}): archive once more, and it is written again"
+            f"{place.where}/{QUEUES} does not describe queues ({error}): archive once more, and it is written again"
         ) from None
 
 
@@ -82,12 +78,12 @@ def parse(text: str) -> tuple[int, ...]:
         raise JobFailed(str(error)) from None
 
 
-def sharing(spark: "SparkSession", place: HistoryLocation, said: str) -> Mapping[str, Sharing]:
+def sharing(place: HistoryLocation, said: str) -> Mapping[str, Sharing]:
     """What is known of each queue by name; a queue that is not there has the defaults."""
     if said:
         return _Everywhere(Sharing(parse(said), source="--weights"))
     source = "server" if place.is_server else QUEUES
-    found = present_settings(spark, place)
+    found = present_settings(place)
     known = {queue: Sharing(each.weights, is_strict=each.is_strict, source=source) for queue, each in found.items()}
     return _Everywhere(Sharing(), known)
 

@@ -229,7 +229,7 @@ def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcom
     if options.out:
         settle_folder(options.out)
     progress.step("Looking at what is new")
-    start = begin(spark, options.place, options.out, options.resting, full_refresh=options.full_refresh)
+    start = begin(options.place, options.out, options.resting, full_refresh=options.full_refresh)
     with ExitStack() as persisted:
 
         def keep(frame: DataFrame) -> DataFrame:

@@ -1,31 +1,24 @@
-"""The files of the pipeline: the folder of a manifest of writes, and the files of an archive.
+"""The folder of a manifest of writes, and of the small files of an archive.
 
 A `Folder` keeps small texts under names, and rows for a while. `append` returns when the text is durable and never
 changes what is there: a folder adds to a file of this process, an object store makes one more object.
 
     /shared/manifests     plain files, with fsync
     s3://bucket/manifests whatever pyarrow.fs opens: s3 (s3a too), gs, hdfs, abfs
-
-`Files` are what an archive takes, with paths relative to its root. `LocalFiles` uses the operating system itself: it
-can make things durable, and create a file whole or not at all. `HadoopFiles` does the same through Spark's JVM. On
-HDFS and its like a rename is one step. On an object store it is a copy, still of whole objects, and `create` is only
-as strict as the store is.
 """
 
 import errno
 import os
-import secrets
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import fs
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 class Folder(Protocol):
@@ -206,245 +199,6 @@ class RemoteFolder:
             self._system.delete_dir(f"{self._root}/{under}")
         except (FileNotFoundError, pa.ArrowInvalid):
             pass
-
-
-try:
-    from py4j.protocol import Py4JJavaError as _JavaError  # type: ignore[import-untyped]
-except ImportError:  # It comes with Spark; without Spark no job gets this far.
-    _JavaError = RuntimeError
-
-
-class Files(Protocol):
-    def where(self, path: str) -> str:
-        """Return a path as Spark takes it."""
-        ...
-
-    def exists(self, path: str) -> bool: ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return what is in a folder, sorted; nothing if there is no such folder."""
-        ...
-
-    def read(self, path: str) -> bytes: ...
-
-    def make_folder(self, path: str) -> None: ...
-
-    def create(self, path: str, content: bytes) -> bool:
-        """Write a new file, whole and durable; false, and nothing is changed, if there is one of this name."""
-        ...
-
-    def replace(self, path: str, content: bytes) -> None:
-        """Write a file in the place of another, if there is one: readers see the one or the other."""
-        ...
-
-    def move(self, *, source: str, target: str) -> None:
-        """Move a file to where none is. If another process has moved it meanwhile, it is done."""
-        ...
-
-    def put(self, *, source: str, target: str) -> None:
-        """Move a file to the place of another, if there is one: readers see the one or the other."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; what is not there is gone already."""
-        ...
-
-    def sync(self, paths: Iterable[str]) -> None:
-        """Return when files and folders survive a loss of power, as far as it is in our hands."""
-        ...
-
-
-def files_of(spark: "SparkSession", root: str) -> Files:
-    """Return the files below ``root``: a path, or a URI such as hdfs://… or s3a://…"""
-    said = urlsplit(root)
-    if said.scheme == "file":
-        return LocalFiles(Path(said.path))
-    # Where Spark's own default is not this machine, a bare path is not of this machine either.
-    if not said.scheme and _default_scheme(spark) == "file":
-        return LocalFiles(Path(root).absolute())
-    return HadoopFiles(spark, root)
-
-
-class LocalFiles:
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def where(self, path: str) -> str:
-        # Hadoop takes a path as it is: what a URI would escape must not be.
-        return f"file:{self._root / path}"
-
-    def exists(self, path: str) -> bool:
-        return (self._root / path).exists()
-
-    def names(self, folder: str) -> list[str]:
-        try:
-            return sorted(each.name for each in (self._root / folder).iterdir())
-        except FileNotFoundError:
-            return []
-
-    def read(self, path: str) -> bytes:
-        return (self._root / path).read_bytes()
-
-    def make_folder(self, path: str) -> None:
-        (self._root / path).mkdir(parents=True, exist_ok=True)
-        self.sync([path])
-
-    def create(self, path: str, content: bytes) -> bool:
-        target = self._root / path
-        written = self._written_beside(target, content)
-        try:
-            # A link is made at once and never over another file, which a rename would be.
-            os.link(written, target)
-        except FileExistsError:
-            return False
-        finally:
-            written.unlink()
-        _sync(target.parent)
-        return True
-
-    def replace(self, path: str, content: bytes) -> None:
-        target = self._root / path
-        self._written_beside(target, content).replace(target)
-        _sync(target.parent)
-
-    def move(self, *, source: str, target: str) -> None:
-        new = self._root / target
-        new.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            (self._root / source).rename(new)
-        except FileNotFoundError:
-            if not new.exists():
-                raise
-
-    def put(self, *, source: str, target: str) -> None:
-        new = self._root / target
-        new.parent.mkdir(parents=True, exist_ok=True)
-        (self._root / source).replace(new)
-
-    def remove(self, path: str) -> None:
-        gone = self._root / path
-        if gone.is_dir():
-            shutil.rmtree(gone, ignore_errors=True)
-        else:
-            gone.unlink(missing_ok=True)
-
-    def sync(self, paths: Iterable[str]) -> None:
-        # A new file is found again only if every folder above it knows the next.
-        folders: set[Path] = set()
-        for path in paths:
-            full = self._root / path
-            _sync(full)
-            folders.update(parent for parent in full.parents if parent.is_relative_to(self._root))
-        for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
-            _sync(folder)
-
-    def _written_beside(self, target: Path, content: bytes) -> Path:
-        beside = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return beside
-
-
-class HadoopFiles:
-    def __init__(self, spark: "SparkSession", root: str) -> None:
-        self._jvm: Any = spark._jvm
-        self._root = root.rstrip("/")
-        configuration = spark._jsparkSession.sessionState().newHadoopConf()
-        self._files = self._path("").getFileSystem(configuration)
-        self._context = self._file_context(configuration)
-        self._gateway: Any = spark.sparkContext._gateway
-
-    def where(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
-
-    def exists(self, path: str) -> bool:
-        return bool(self._files.exists(self._path(path)))
-
-    def names(self, folder: str) -> list[str]:
-        if not self.exists(folder):
-            return []
-        return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(folder)))
-
-    def read(self, path: str) -> bytes:
-        stream = self._files.open(self._path(path))
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
-
-    def make_folder(self, path: str) -> None:
-        self._files.mkdirs(self._path(path))
-
-    def create(self, path: str, content: bytes) -> bool:
-        written = self._written_beside(path, content)
-        try:
-            self._rename(written, path, is_over=False)
-        except _JavaError as error:
-            self.remove(written)
-            if _is_called(error, "FileAlreadyExistsException"):
-                return False
-            raise
-        return True
-
-    def replace(self, path: str, content: bytes) -> None:
-        self._rename(self._written_beside(path, content), path, is_over=True)
-
-    def move(self, *, source: str, target: str) -> None:
-        self._files.mkdirs(self._path(target).getParent())
-        try:
-            is_moved = self._files.rename(self._path(source), self._path(target))
-        except _JavaError as error:
-            # Some file systems say false if there is nothing to move, some throw.
-            if not _is_called(error, "FileNotFoundException"):
-                raise
-            is_moved = False
-        if not is_moved and not self.exists(target):
-            raise FileNotFoundError(f"{self.where(source)} cannot be moved to {self.where(target)}")
-
-    def put(self, *, source: str, target: str) -> None:
-        self._files.mkdirs(self._path(target).getParent())
-        self._rename(source, target, is_over=True)
-
-    def remove(self, path: str) -> None:
-        self._files.delete(self._path(path), True)
-
-    def sync(self, paths: Iterable[str]) -> None:
-        """Do nothing: what is written here is as safe when it is closed as the file system makes it."""
-
-    def _file_context(self, configuration: Any) -> Any:
-        # It renames without writing over another file, in one step where the file system can.
-        return self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._path("").toUri(), configuration)
-
-    def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.where(path))
-
-    def _written_beside(self, path: str, content: bytes) -> str:
-        folder, _, name = path.rpartition("/")
-        beside = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp" if folder else f".{name}.{secrets.token_hex(4)}.tmp"
-        stream = self._files.create(self._path(beside), True)
-        try:
-            stream.write(content)
-        finally:
-            stream.close()
-        return beside
-
-    def _rename(self, source: str, target: str, *, is_over: bool) -> None:
-        kind = self._jvm.org.apache.hadoop.fs.Options.Rename
-        kinds = self._gateway.new_array(kind, 1)
-        kinds[0] = kind.OVERWRITE if is_over else kind.NONE
-        self._context.rename(self._path(source), self._path(target), kinds)
-
-
-def _is_called(error: Any, name: str) -> bool:
-    """Whether this is what Java threw: each file system has a package of its own for it."""
-    return bool(error.java_exception.getClass().getSimpleName() == name)
-
-
-def _default_scheme(spark: "SparkSession") -> str:
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
-    return str(spark._jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(conf).getScheme())  # type: ignore[union-attr]
 
 
 def _sync(path: Path) -> None:

@@ -1,27 +1,30 @@
 """The archive job, from a data folder: what it reads, refuses, and goes on with."""
 
 import threading
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
 from bench.pipeline_data import write_history
 from penstock.contract.history_columns import FRAME_ROW_BITS
-from penstock.pipeline.archive.commit import Reach, Staged, entry_of, recover
 from penstock.pipeline.archive.job import ArchiveOptions, run
-from penstock.pipeline.archive.lock import ArchiveTaken, Lock
-from penstock.pipeline.archive.manifest import Entry, create_entry, newest_entries, text_of
-from penstock.pipeline.archive.stream import AnotherHistory, RowsAreGone, now_ms, resume_position
+from penstock.pipeline.archive.position import (
+    SETTLED_UNTIL,
+    AnotherHistory,
+    RowsAreGone,
+    position_name,
+    positions_of,
+    start_offsets,
+)
 from penstock.pipeline.job import JobFailed, Outcome, Silent
-from penstock.pipeline.locations import HistoryLocation, read_history
+from penstock.pipeline.locations import MESSAGES, HistoryLocation, read_history
 from penstock.pipeline.source.ranges import Range
-from penstock.pipeline.storage import LocalFiles
+from penstock.pipeline.tables import Table
+from tests.pipeline.archived import files_of, rows_of
 from tests.pipeline.told import START_MS, write_frames
 from tests.pipeline.told import run as settled
 
@@ -32,14 +35,12 @@ PER_BATCH = 20_000
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store") / "data"
-    write_history(folder, ROWS, queues=("orders", "mail"), seed=5)
+    write_history(folder, ROWS, queues=("orders", "mail"), seed=5, with_bodies=True)
     return folder
 
 
-def places_of(root: Path) -> Counter[tuple[int, int]]:
-    """Where each row stands in the history, as any reader of Parquet finds it."""
-    table = ds.dataset(root / "messages", format="parquet", partitioning="hive").to_table(columns=["shard", "offset"])
-    return Counter(zip(table["shard"].to_pylist(), table["offset"].to_pylist(), strict=True))
+def table_of(root: Path) -> Table:
+    return Table.open(f"{root}/{MESSAGES}")
 
 
 class Archived(NamedTuple):
@@ -47,14 +48,13 @@ class Archived(NamedTuple):
 
     root: Path
     stopped: Outcome
-    first: Sequence[Entry]
     rest: Outcome
     lag_s: float | None
 
 
 @pytest.fixture(scope="module")
 def archived(spark: SparkSession, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Archived:
-    root = tmp_path_factory.mktemp("archived") / "archive"
+    root = tmp_path_factory.mktemp("archived") / "an archive"
     stopping = threading.Event()
     lags: list[float | None] = []
 
@@ -65,47 +65,71 @@ def archived(spark: SparkSession, data: Path, tmp_path_factory: pytest.TempPathF
 
     options = ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(root), rows_per_batch=PER_BATCH)
     stopped = run(spark, replace(options, is_following=True, every_s=0.1), Stops(), stopping)
-    first = newest_entries(LocalFiles(root))
-    return Archived(root, stopped, first, run(spark, options, Silent()), lags[0])
+    return Archived(root, stopped, run(spark, options, Silent()), lags[0])
 
 
 def test_a_run_that_follows_ends_between_batches_when_it_is_told(archived: Archived) -> None:
-    (entry,) = archived.first
-
-    assert entry.rows == archived.stopped.figures["rows"]
-    assert 0 < entry.rows < ROWS
+    assert archived.stopped.figures["batches"] == 1
+    assert 0 < int(archived.stopped.figures["rows"]) < ROWS
     assert archived.lag_s is not None
     assert archived.lag_s > 0
 
 
-def test_each_row_of_a_history_is_archived_once_over_several_runs(
+def test_each_row_of_a_history_is_archived_as_it_is_over_several_runs(
     spark: SparkSession, data: Path, archived: Archived
 ) -> None:
-    source = read_history(spark, HistoryLocation(where=str(data))).select("shard", "offset")
+    source = read_history(spark, HistoryLocation(where=str(data)))
+    kept = read_history(spark, HistoryLocation(where=str(archived.root)))
 
-    assert places_of(archived.root) == Counter(tuple(row) for row in source.collect())
-    assert sum(each.rows for each in newest_entries(LocalFiles(archived.root))) == ROWS
-    assert archived.rest.figures["rows"] == ROWS - archived.first[0].rows
+    assert kept.columns == source.columns
+    assert kept.count() == ROWS
+    assert source.exceptAll(kept).count() == kept.exceptAll(source).count() == 0
+    assert archived.rest.figures["rows"] == ROWS - int(archived.stopped.figures["rows"])
     assert archived.rest.figures["batches"] == 2
     (table,) = archived.rest.tables
     assert [row[0] for row in table.rows] == ["mail", "orders"]
     assert sum(int(row[1] or 0) for row in table.rows) == archived.rest.figures["rows"]
-    assert sorted(each.name for each in archived.root.iterdir()) == ["manifest", "messages", "staging"]
+
+
+def test_files_are_of_one_day_and_in_the_order_of_queue_and_time(archived: Archived) -> None:
+    table = table_of(archived.root)
+    for path in files_of(archived.root):
+        order = [(row["queue"], row["settled_at"]) for row in pq.ParquetFile(path).read().to_pylist()]
+        assert order == sorted(order)
+    actions = table.delta.get_add_actions(flatten=True)
+    assert sum(actions["num_records"].to_pylist()) == ROWS
+    for day, least, most in zip(
+        *(actions[name].to_pylist() for name in ("partition.day", "min.settled_at", "max.settled_at")), strict=True
+    ):
+        assert least.strftime("%Y-%m-%d") == most.strftime("%Y-%m-%d") == day
 
 
 def test_a_run_that_finds_nothing_new_says_so(spark: SparkSession, data: Path, archived: Archived) -> None:
-    before = places_of(archived.root)
+    before = table_of(archived.root).version
     again = run(spark, ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(archived.root)), Silent())
 
     assert again.figures == {"rows": 0, "batches": 0, "files": 0, "bytes": 0}
     assert again.sentence == "Nothing new: the archive has all that was settled."
-    assert places_of(archived.root) == before
+    assert table_of(archived.root).version == before
+
+
+def test_an_archive_is_read_by_queue_and_time_from_the_files_that_may_have_it(
+    spark: SparkSession, data: Path, archived: Archived
+) -> None:
+    place = HistoryLocation(where=str(archived.root), queues=["mail"], since="2026-02-26T00:00:00Z")
+    place = replace(place, until="2026-02-26T06:00:00+00:00")
+    rows = read_history(spark, place)
+
+    wanted = read_history(spark, replace(place, where=str(data)))
+    assert rows.count() > 0
+    assert rows.exceptAll(wanted).count() == wanted.exceptAll(rows).count() == 0
+    assert all("day=2026-02-26" in path for path in rows.inputFiles())
 
 
 def test_an_archive_of_some_queues_stays_one_of_these(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    staging = tmp_path / "staging" / "left-behind"
-    staging.mkdir(parents=True)
-    recover(LocalFiles(tmp_path), source=str(data), queues=["mail"], written_at=text_of(0))
+    options = ArchiveOptions(source=HistoryLocation(where=str(data), queues=["mail"]), root=str(tmp_path))
+    run(spark, options, Silent())
+    assert {row["queue"] for row in rows_of(tmp_path, ["queue"])} == {"mail"}
 
     with pytest.raises(JobFailed, match="is an archive of mail: take the same, or begin another"):
         run(spark, ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(tmp_path)), Silent())
@@ -121,6 +145,8 @@ def test_another_source_is_refused_unless_it_only_moved(
     with pytest.raises(JobFailed, match="under another address, say --moved"):
         run(spark, options, Silent())
     assert run(spark, replace(options, is_moved=True), Silent()).figures["rows"] == 0
+    back = ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(archived.root), is_moved=True)
+    assert run(spark, back, Silent()).figures["rows"] == 0
 
 
 def test_a_source_that_was_begun_again_is_refused_even_if_it_has_come_as_far(
@@ -128,15 +154,14 @@ def test_a_source_that_was_begun_again_is_refused_even_if_it_has_come_as_far(
 ) -> None:
     data, root = tmp_path / "data", tmp_path / "archive"
     write_frames(data, [[settled(0)], [settled(1_000)], [settled(2_000)]])
-    files = LocalFiles(root)
-    recover(files, source=str(data), queues=[], written_at=text_of(0))
-    there = Reach(source=str(data), queues=[], offsets_from={"0": 0}, offsets_to={"0": 2 << FRAME_ROW_BITS})
-    before = text_of(START_MS - 1)
-    row = Staged(path="queue=orders/day=2026-03-01/a", bytes=1, rows=1, settled_from=before, settled_to=before)
-    create_entry(files, entry_of(0, "", there, [row], written_at=before))
+    options = ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(root))
+    run(spark, options, Silent())
+    table = table_of(root)
+    assert positions_of(table) == {0: 3 << FRAME_ROW_BITS}
+    table.commit([], positions={position_name(0): 2 << FRAME_ROW_BITS, SETTLED_UNTIL: START_MS - 1})
 
     with pytest.raises(AnotherHistory, match=r"has a row there that was settled at 2026-03-01T12:00:01.000Z"):
-        run(spark, ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(root)), Silent())
+        run(spark, options, Silent())
 
 
 @pytest.mark.parametrize(
@@ -161,16 +186,6 @@ def test_a_folder_without_history_is_named(spark: SparkSession, tmp_path: Path) 
             spark, ArchiveOptions(source=HistoryLocation(where=str(tmp_path)), root=str(tmp_path / "archive")), Silent()
         )
 
-    assert not (tmp_path / "archive" / "lock.json").exists()
-
-
-def test_a_second_run_is_refused_while_the_first_is_at_work(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    Lock.take(LocalFiles(tmp_path), now_ms=now_ms())
-    options = ArchiveOptions(source=HistoryLocation(where=str(data)), root=str(tmp_path))
-
-    with pytest.raises(ArchiveTaken, match="--break-lock"):
-        run(spark, options, Silent())
-
 
 class Reached:
     def __init__(self, offset: int) -> None:
@@ -180,23 +195,22 @@ class Reached:
         return offset <= self._offset
 
 
-def test_a_run_begins_where_the_manifest_ends_if_the_source_still_has_it(archived: Archived) -> None:
-    last = newest_entries(LocalFiles(archived.root))[-1]
-    end = last.offsets_to["0"]
+def test_a_run_begins_at_the_position_if_the_source_still_has_it() -> None:
+    end = 100
 
-    def begin(start: int, to: int, reached: int = 0, *, may_have_gaps: bool = False) -> tuple[int, bool, bool]:
+    def begin(start: int, to: int, reached: int = 0, *, may_have_gaps: bool = False) -> int:
         kept = {0: Range(0, start, to), 1: Range(1, 7, 9)}
-        found = resume_position(last, kept, Reached(reached), may_have_gaps=may_have_gaps)
-        assert found.offsets["1"] == 7
-        return found.offsets["0"], found.has_gap, found.has_rows
+        found = start_offsets({0: end}, kept, Reached(reached), may_have_gaps=may_have_gaps)  # type: ignore[arg-type]
+        assert found[1] == 7
+        return found[0]
 
-    assert begin(0, end + 5) == (end, False, True)
-    assert begin(end + 2, end + 5, may_have_gaps=True) == (end + 2, True, True)
+    assert begin(0, end + 5) == end
+    assert begin(end + 2, end + 5, may_have_gaps=True) == end + 2
     # A folder may tell less than its server did.
-    assert begin(0, end - 1, reached=end) == (end, False, True)
+    assert begin(0, end - 1, reached=end) == end
     with pytest.raises(RowsAreGone, match=f"ends at offset {end} of shard 0, and the source keeps .* from {end + 2}"):
         begin(end + 2, end + 5)
     with pytest.raises(AnotherHistory, match="put back to an older copy"):
         begin(0, end - 1)
     with pytest.raises(AnotherHistory, match="no such shard"):
-        resume_position(last, {1: Range(1, 0, 9)}, Reached(0), may_have_gaps=True)
+        start_offsets({0: end}, {1: Range(1, 0, 9)}, Reached(0), may_have_gaps=True)  # type: ignore[arg-type]

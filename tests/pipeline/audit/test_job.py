@@ -6,7 +6,6 @@ import pyarrow.csv  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 import penstock
 from penstock.client import SyncQueue
@@ -14,6 +13,7 @@ from penstock.pipeline.audit.job import AuditOptions, run
 from penstock.pipeline.job import JobFailed, Silent
 from penstock.pipeline.locations import HistoryLocation, read_history
 from tests.docs.serving import server
+from tests.pipeline.archived import archive
 from tests.waiting import wait_until
 
 
@@ -46,10 +46,7 @@ def wait_for_dead_letters(letters: SyncQueue, count: int) -> None:
 def archive_without(spark: SparkSession, url: str, root: Path, *, key: int) -> str:
     """Keep the history of a server as an archive does, but for one row."""
     rows = read_history(spark, HistoryLocation(where=url)).where(f"NOT (queue = 'orders' AND key = {key})")
-    day = f.date_format("settled_at", "yyyy-MM-dd").alias("day")
-    rows.select("*", day).write.partitionBy("queue", "day").parquet(str(root / "messages"))
-    (root / "manifest").mkdir()
-    return str(root)
+    return archive(rows, root)
 
 
 @pytest.mark.slow
@@ -70,9 +67,9 @@ def test_the_books_of_a_server_balance_until_a_row_is_taken_out(spark: SparkSess
         assert rows["old"]["settled"] == 1
 
         # Two urgent ones went first, then the first of the others.
-        archive = archive_without(spark, url, tmp_path / "archive", key=2)
+        kept = archive_without(spark, url, tmp_path / "archive", key=2)
         out = tmp_path / "audit"
-        outcome = run(spark, AuditOptions(server=HistoryLocation(where=url), history=archive, out=str(out)), Silent())
+        outcome = run(spark, AuditOptions(server=HistoryLocation(where=url), history=kept, out=str(out)), Silent())
         assert not outcome.is_good
         assert outcome.figures["lost"] == 1
         assert outcome.figures["doubled"] == outcome.figures["phantom"] == 0

@@ -15,7 +15,8 @@ from penstock.pipeline.signals.counts import Windows
 from penstock.pipeline.signals.fairness_bounds import bucket_ms_of
 from penstock.pipeline.signals.job import SignalsOptions, run
 from tests.pipeline import signals_by_hand as by_hand
-from tests.pipeline.growing import blinded, contents, files_of, grow
+from tests.pipeline.archived import files_of, grow
+from tests.pipeline.growing import blinded, contents
 from tests.pipeline.rows import at
 from tests.pipeline.told import run as run_of
 from tests.pipeline.told import write_frames

@@ -102,7 +102,7 @@ def test_one_queue_of_an_archive_still_knows_when_its_messages_came(spark: Spark
         {**_message(0, number=1, settled_at=at(100), first_received_at=at(90)), **dead},
     ]
     place = HistoryLocation(where=archive(history(spark, rows), tmp_path / "archive"), queues=["orders.dead"])
-    start = begin(spark, place, "", {}, full_refresh=False)
+    start = begin(place, "", {}, full_refresh=False)
     found = read_input(spark, place, "group", start, lambda frame: frame).steps.collect()
 
     assert [(row.queue, row.came_ms - START_MS) for row in found] == [("orders.dead", 30_000)]

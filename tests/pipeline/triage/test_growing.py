@@ -8,9 +8,10 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline import incremental
 from penstock.pipeline.job import Outcome, Silent
-from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.triage.job import TriageOptions, run
-from tests.pipeline.growing import blinded, contents, files_of, grow
+from tests.pipeline.archived import files_of, grow, put_letters
+from tests.pipeline.growing import blinded, contents
 from tests.pipeline.rows import at
 from tests.pipeline.triage.test_job import ACKED, BODY, NO_CUSTOMER, REFUSED, buried
 
@@ -32,11 +33,6 @@ def triage(spark: SparkSession, where: str, out: Path, **said: Any) -> Outcome:
     return run(spark, TriageOptions(place=HistoryLocation(where=where), out=str(out), **said), Silent())
 
 
-def letters(spark: SparkSession, root: Path, ids: list[str]) -> None:
-    rows = spark.createDataFrame([(each, bytearray(BODY)) for each in ids], "id STRING, data BINARY")
-    rows.coalesce(1).write.mode("overwrite").parquet(f"{root}/{DEAD_LETTERS}")
-
-
 def test_a_triage_in_steps_is_the_triage_of_all_and_reads_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
     root, rows = tmp_path / "archive", 0
     for number, step in enumerate(STEPS):
@@ -44,7 +40,7 @@ def test_a_triage_in_steps_is_the_triage_of_all_and_reads_each_row_once(spark: S
         if step:
             grow(spark, root, step)
         # What is still a dead letter changes from run to run, and with it the causes of burials that are known.
-        letters(spark, root, [f"1-{row:x}" for row in (number * 8 + 2, 26)])
+        put_letters(root, [{"id": f"1-{row:x}", "data": BODY} for row in (number * 8 + 2, 26)])
         whole = triage(spark, str(root), tmp_path / "anew", full_refresh=True)
         with blinded(read):
             grown = triage(spark, str(root), tmp_path / "grown")

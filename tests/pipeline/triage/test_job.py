@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from penstock.pipeline.job import JobFailed, Outcome, Silent
-from penstock.pipeline.locations import MESSAGES, HistoryLocation
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.triage.causes import (
     BUCKETS,
     Deploy,
@@ -28,6 +28,7 @@ from penstock.pipeline.triage.causes import (
 from penstock.pipeline.triage.causes import burials_in as buried_of
 from penstock.pipeline.triage.job import TriageOptions, run
 from penstock.pipeline.triage.signatures import with_signature
+from tests.pipeline.archived import grow
 from tests.pipeline.rows import at, history
 
 BODY = b'{"id": 1}'
@@ -92,14 +93,7 @@ def test_a_body_that_only_the_dead_letters_have_shapes_the_cause_but_not_what_re
     assert {row.cause_id for row in listed} == {row.cause_id for row in found.values()}
 
 
-def archive(spark: SparkSession, root: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    frame = history(spark, rows).selectExpr("*", "date_format(settled_at, 'yyyy-MM-dd') AS day")
-    frame.coalesce(1).write.mode("overwrite").partitionBy("queue", "day").parquet(f"{root}/{MESSAGES}")
-    (root / "manifest").mkdir(exist_ok=True)
-    return root
-
-
-def triage(spark: SparkSession, root: Path, out: Path, **said: Any) -> Outcome:
+def triage(spark: SparkSession, root: str | Path, out: Path, **said: Any) -> Outcome:
     return run(spark, TriageOptions(place=HistoryLocation(where=str(root)), out=str(out), **said), Silent())
 
 
@@ -109,11 +103,11 @@ def test_a_second_run_tells_what_is_new_and_what_is_gone(spark: SparkSession, tm
     deploys.write_text("at,name\n2026-03-01T12:00:35Z,shop 4.2\n")
     hostile = buried(15, "<script>alert(1)</script> ]]> \x07", queue="mail", group="=1+1")
 
-    first = triage(spark, archive(spark, tmp_path / "a", [*ACKED, *REFUSED, hostile]), out)
+    first = triage(spark, grow(spark, tmp_path / "a", [*ACKED, *REFUSED, hostile]), out)
     again = triage(spark, tmp_path / "a", out)
     moved = triage(
         spark,
-        archive(spark, tmp_path / "b", [*ACKED, *REFUSED, *NO_CUSTOMER]),
+        grow(spark, tmp_path / "b", [*ACKED, *REFUSED, *NO_CUSTOMER]),
         out,
         deploys=str(deploys),
         deploy_window=timedelta(seconds=10),
@@ -146,7 +140,7 @@ def test_a_second_run_tells_what_is_new_and_what_is_gone(spark: SparkSession, tm
 
 
 def test_a_history_without_burials_is_a_triage_without_causes(spark: SparkSession, tmp_path: Path) -> None:
-    outcome = triage(spark, archive(spark, tmp_path / "a", ACKED), tmp_path / "out", by_shape=False)
+    outcome = triage(spark, grow(spark, tmp_path / "a", ACKED), tmp_path / "out", by_shape=False)
     rows = {"rows_new": 2, "rows_known": 0}
     assert outcome.figures == {"settled": 2, "buried": 0, "causes": 0, "new": 0, "gone": 0, **rows}
     assert json.loads((tmp_path / "out" / "signatures.json").read_text())["signatures"] == []

@@ -1,7 +1,6 @@
 """What if: the simulation against what can be worked out by hand, and the job against a history that is known."""
 
 import csv
-import json
 import random
 import subprocess
 import sys
@@ -18,10 +17,11 @@ from pyspark.sql import SparkSession
 
 from penstock.contract.queue_settings import QueueSettings
 from penstock.pipeline.job import JobFailed, Silent
-from penstock.pipeline.locations import MESSAGES, HistoryLocation
+from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.queue_info import settings_of
 from penstock.pipeline.whatif.job import WhatIfOptions, arrivals_of, run
 from penstock.pipeline.whatif.simulation import Arrivals, Scenario, of_weights, read_scenario, simulate
+from tests.pipeline.archived import archive
 from tests.pipeline.rows import at, history
 
 NO_AGING = (0, 0, 0, 0, 0)
@@ -248,14 +248,11 @@ def test_the_baseline_is_what_happened_if_a_queue_was_served_as_simulated(spark:
     rows = worked(7, 800, QueueSettings(weights=(4, 4, 2, 2, 1)), workers=3)
     expired = {"number": 9_000, "outcome": "expired", "settled_at": at(999), "sent_at": at(900)}
     rows.append({**expired, "first_received_at": None, "last_received_at": None})
-    frame = history(spark, rows).selectExpr("*", "date_format(settled_at, 'yyyy-MM-dd') AS day")
-    frame.coalesce(1).write.partitionBy("queue", "day").parquet(f"{root}/{MESSAGES}")
-    (root / "manifest").mkdir()
     weights = {"tiers": {"weights": [4, 4, 2, 2, 1], "mode": "weighted"}}
-    (root / "queues.json").write_text(json.dumps({"orders": {"queue_id": "1", "settings": weights}}))
+    where = archive(history(spark, rows), root, {"orders": {"queue_id": "1", "settings": weights}})
 
     strict = [Scenario("strict", is_strict=True), Scenario("many", workers=1_000)]
-    options = WhatIfOptions(place=HistoryLocation(where=str(root)), scenarios=strict, out=str(out))
+    options = WhatIfOptions(place=HistoryLocation(where=where), scenarios=strict, out=str(out))
     outcome = run(spark, options, Silent())
 
     with (out / "waits.csv").open() as file:

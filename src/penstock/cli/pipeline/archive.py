@@ -1,4 +1,4 @@
-"""`penstock pipeline archive`: settled messages become Parquet."""
+"""`penstock pipeline archive`: settled messages become a Delta table."""
 
 import signal
 import threading
@@ -24,7 +24,7 @@ Source = Annotated[
     ),
 ]
 Root = Annotated[
-    str, typer.Argument(help="The archive: a folder, or a URI such as s3a://bucket/archive.", metavar="ARCHIVE")
+    str, typer.Argument(help="The archive: a folder, or a URI such as s3://bucket/archive.", metavar="ARCHIVE")
 ]
 Trim = Annotated[
     bool,
@@ -41,7 +41,6 @@ AllowGaps = Annotated[
     bool, typer.Option("--allow-gaps", help="Go on although rows were dropped before they were archived.")
 ]
 Moved = Annotated[bool, typer.Option("--moved", help="The source is the one of the archive, under another address.")]
-BreakLock = Annotated[bool, typer.Option("--break-lock", help="Go on although another archiver seems to be at work.")]
 
 
 @asks_spark
@@ -57,12 +56,11 @@ def archive(
     rows_per_batch: RowsPerBatch = ROWS_PER_BATCH,
     allow_gaps: AllowGaps = False,
     moved: Moved = False,
-    break_lock: BreakLock = False,
 ) -> None:
-    """Archive settled messages as Parquet, each exactly once.
+    """Archive settled messages in a Delta table, each exactly once.
 
-    Files are in ARCHIVE/messages/queue=…/day=…, for any reader of Parquet. Run it again to
-    add what was settled since; a run that was killed is made whole by the next one. With --trim the
+    The table is ARCHIVE/messages, for Spark, DuckDB, Polars and all that read Delta. Run it again to
+    add what was settled since; where a run was killed, the next one goes on. With --trim the
     key needs the role admin.
 
     [bold]Examples:[/]
@@ -70,7 +68,7 @@ def archive(
     penstock pipeline archive http://127.0.0.1:8080 ./archive
     penstock pipeline archive http://127.0.0.1:8080 ./archive --follow --trim
     penstock pipeline archive ./penstock-data ./archive --queue orders
-    penstock pipeline archive http://queue:8080 s3a://bucket/archive --master spark://host:7077
+    penstock pipeline archive http://queue:8080 s3://bucket/archive --master spark://host:7077
     """
     from penstock.pipeline.archive.job import ArchiveOptions, run
     from penstock.pipeline.locations import HistoryLocation
@@ -86,7 +84,6 @@ def archive(
         is_trimming=trim,
         is_following=follow,
         may_have_gaps=allow_gaps,
-        breaks_lock=break_lock,
         is_moved=moved,
     )
     run_job(

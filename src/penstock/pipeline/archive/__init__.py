@@ -1,10 +1,8 @@
-"""An archive: settled messages as Parquet files, and a manifest of those that count.
+"""An archive: settled messages as a Delta table, each row once, and its upkeep.
 
-    manifest    one entry for each committed batch, in a chain without gaps; and what is where in an archive
-    stream      batch after batch, as Spark hands them over: where a run begins, and files that do not count yet
-    commit      how files come to count: exactly once, wherever it is cut off
-    lock        one archiver at a time, for courtesy; that rows are never doubled does not rest on it
-    job         the job: the history, then the dead letters, then what the server may drop
+    files       what a task does: a slice of the history becomes Parquet files
+    position    where the archive goes on, and what the next batch is
+    job         the job: the history, batch by batch, then the dead letters, then what the server may drop
 
 `docs/explanation/the-archive.md` tells why it is so.
 """

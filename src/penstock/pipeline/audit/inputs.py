@@ -148,7 +148,7 @@ def has_gap(last: int, first_kept: int, *, is_database: bool) -> bool:
 
 
 def _elsewhere(spark: SparkSession, where: str) -> DataFrame:
-    if is_archive(spark, where):
+    if is_archive(where):
         return read_history(spark, HistoryLocation(where=where)).select(*_COLUMNS)
     check_folder(HistoryLocation(where=where))
     reader = spark.read.format("penstock").option("path", where)

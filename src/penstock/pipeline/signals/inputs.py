@@ -18,10 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.contract.history_columns import columns_of, ddl
-from penstock.pipeline.archive.manifest import text_of
 from penstock.pipeline.incremental import PreviousRun, part_of
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.locations import HistoryLocation, read_history
+from penstock.pipeline.locations import HistoryLocation, read_history, text_of
 from penstock.pipeline.signals import stays
 
 MOVED, SEEN = "moved", "seen"
@@ -103,7 +102,7 @@ def read_again(spark: SparkSession, given: SignalsInput, queues: Sequence[str], 
     since = place.since if place.since and instant_ms(place.since) >= since_ms else text_of(max(since_ms, 0))
     there = replace(place, queues=queues, since=since)
     columns = stays.columns_of(given.tenant)
-    rows = read_history(spark, there, columns, part=part_of(given.start.known.extent, place))
+    rows = read_history(spark, there, columns, part=part_of(given.start.known.extent))
     return stays.steps_of_plain(rows, stays.tenant_of(given.tenant)).withColumn("moves", f.lit(False))
 
 

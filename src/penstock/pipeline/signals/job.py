@@ -92,11 +92,11 @@ def run(spark: SparkSession, options: SignalsOptions, progress: Progress) -> Out
     _check(options)
     settle_folder(options.out)
     progress.step("Looking at what is new")
-    start = begin(spark, options.place, options.out, options.resting, full_refresh=options.full_refresh)
+    start = begin(options.place, options.out, options.resting, full_refresh=options.full_refresh)
     try:
         return _run(spark, options, progress, start)
     except StateMismatch as unfit:
-        again = begin(spark, options.place, options.out, options.resting, full_refresh=True)
+        again = begin(options.place, options.out, options.resting, full_refresh=True)
         return _run(spark, options, progress, replace(again, reason=str(unfit)))
 
 
@@ -118,7 +118,7 @@ def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start
         rows_new = given.rows - start.rows_known
         progress.rows(rows_new, total=rows_new)
         windows = _windows(options, given.seen)
-        known = sharing(spark, options.place, options.weights)
+        known = sharing(options.place, options.weights)
         promised = {row["queue"]: known[row["queue"]] for row in given.seen}
         # What sums and breaches rest on beside the rows; both can be told only when rows were read.
         rests_on = {

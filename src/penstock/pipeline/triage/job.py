@@ -32,13 +32,15 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.contract.history_columns import LIVE, ddl
 from penstock.pipeline.archive.job import dead_letter_queues
 from penstock.pipeline.incremental import PreviousRun, State, begin, leave
 from penstock.pipeline.job import Outcome, Progress, Table, counted
-from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation, has_path, is_archive, read_history, read_live
+from penstock.pipeline.locations import DEAD_LETTERS, HistoryLocation, is_archive, read_history, read_live, read_table
 from penstock.pipeline.queue_info import described_queues
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.plots import cut
+from penstock.pipeline.tables import is_table
 from penstock.pipeline.triage.causes import (
     BUCKETS,
     BURIED,
@@ -165,7 +167,7 @@ def run(spark: SparkSession, options: TriageOptions, progress: Progress) -> Outc
     marks = read_deploys(options.deploys) if options.deploys else []
     last = recall(Path(options.out), by_shape=options.by_shape)
     progress.step("Looking at what is new")
-    start = begin(spark, options.place, options.out, options.resting, full_refresh=options.full_refresh)
+    start = begin(options.place, options.out, options.resting, full_refresh=options.full_refresh)
     progress.step("Reading the history")
     fresh = _known(read_history(spark, options.place, _COUNTED, part=start.part))
     known = _together(start, fresh)
@@ -222,9 +224,9 @@ def _dead_letters(spark: SparkSession, options: TriageOptions) -> DataFrame | No
     if not options.with_dead_letters:
         return None
     place = options.place
-    if is_archive(spark, place.where):
+    if is_archive(place.where):
         where = f"{place.where}/{DEAD_LETTERS}"
-        return spark.read.parquet(where) if has_path(spark, where) else None
+        return read_table(spark, where, f"{ddl(LIVE)}, `id` STRING") if is_table(where) else None
     if not place.is_server:
         return None
     names = dead_letter_queues(described_queues(place))

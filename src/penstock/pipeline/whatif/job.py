@@ -180,7 +180,7 @@ def run(spark: SparkSession, options: WhatIfOptions, progress: Progress) -> Outc
             rows = newest(rows, options.rows)
         plan = Plan(
             scenarios=scenarios,
-            present=present_settings(spark, options.place),
+            present=present_settings(options.place),
             workers=options.workers,
             batch=options.batch,
         )
