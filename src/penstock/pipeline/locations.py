@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.contract.history_columns import HISTORY, ddl
 from penstock.pipeline.http import TRIES_BY_HAND, ServerClient, ServerRefused, ServerUnreachable
 from penstock.pipeline.job import JobFailed
-from penstock.pipeline.tables import Bounds, Table, is_local, is_table, spark_path, uri_for_tasks
+from penstock.pipeline.tables import EVERYTHING, Bounds, Table, is_local, is_table, spark_path, uri_for_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -230,7 +230,7 @@ def _archived(spark: "SparkSession", place: HistoryLocation, part: HistorySlice)
 ARCHIVE_SCHEMA = f"{ddl(HISTORY)}, `id` STRING"
 
 
-def read_table(spark: "SparkSession", where: str, schema: str, bounds: Bounds = Bounds()) -> "DataFrame":  # noqa: B008
+def read_table(spark: "SparkSession", where: str, schema: str, bounds: Bounds = EVERYTHING) -> "DataFrame":
     """Return rows of a Delta table as it is now, with Spark's own reader of Parquet; the schema is said, not found."""
     table = Table.open(where)
     files = table.files(bounds)

@@ -10,7 +10,8 @@ protocol. So rows and position are there together or not at all, and nothing els
 Laws
 ----
 1. From asking for positions until the commit it is one handle, and it is not brought up to date between. Whoever has
-   committed the same shard meanwhile makes the commit fail: a second archiver is refused by the protocol itself.
+   committed the same shard meanwhile makes the commit fail: a second archiver is refused by the protocol itself. A
+   commit that the upkeep made fail is tried again, if the positions are still those that were planned from.
 2. What a commit names is durable before the commit, and the commit is durable before anybody relies on it.
 3. A table is read as a list of files. That is right only without deletion vectors and column mapping, so a table that
    has them is refused.
@@ -39,7 +40,16 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 DAY = "day"
+# Columns of which the log says the least and the most in each file. It says so of the table, too: a reader takes what
+# is not said of any other column for a lack of rows. None of them tells who a message is about.
+TOLD = ("queue", "settled_at", "shard", "offset")
 LOG = "_delta_log"
+_LAST_CHECKPOINT = "_last_checkpoint"
+# How often a commit is tried again that the upkeep came before.
+TRIES_MAX = 10
+_TWO_AT_WORK = (
+    "another process has written to {} meanwhile: two are at work. Nothing is there twice; let one of them go on"
+)
 _UNREADABLE = ("deletionVectors", "columnMapping")
 
 
@@ -72,6 +82,9 @@ class Bounds:
     until_ms: int | None = None
     offsets_from: Mapping[str, int] = field(default_factory=dict)
     offsets_to: Mapping[str, int] = field(default_factory=dict)
+
+
+EVERYTHING = Bounds()
 
 
 def location_of(where: str) -> str:
@@ -149,9 +162,16 @@ class Table:
         if not is_table(location):
             said = json.dumps(described, sort_keys=True)
             by = list(partition_by)
+            told = ",".join(name for name in TOLD if name in schema.names)
             try:
                 DeltaTable.create(
-                    location, schema, mode="ignore", partition_by=by, description=said, storage_options=_storage()
+                    location,
+                    schema,
+                    mode="ignore",
+                    partition_by=by,
+                    description=said,
+                    configuration={"delta.dataSkippingStatsColumns": told},
+                    storage_options=_storage(),
                 )
             except (DeltaError, OSError) as error:
                 raise UnreadableTable(f"there cannot be a table in {where}: {error}") from None
@@ -197,7 +217,7 @@ class Table:
     ) -> None:
         """Name files and set positions in one step, and return when that is durable; the files are already.
 
-        Raises `AnotherWriter`, and changes nothing, if one of the positions was set since the handle was opened.
+        Raises `AnotherWriter`, and changes nothing, if one of the positions was set since they were asked for.
         """
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction  # noqa: PLC0415
@@ -207,30 +227,45 @@ class Table:
             AddAction(each.path, each.bytes, {DAY: each.day} if each.day else {}, now_ms, True, _stats(each))
             for each in files
         ]
-        transactions = [Transaction(name, version) for name, version in sorted(positions.items())]
-        try:
-            self.delta.create_write_transaction(
-                added,
-                mode="overwrite" if replaces else "append",
-                schema=self.delta.schema(),
-                partition_by=self.delta.metadata().partition_columns,
-                commit_properties=CommitProperties(custom_metadata=dict(remark or {}), app_transactions=transactions),
-            )
-        except CommitFailedError as error:
-            raise AnotherWriter(
-                f"another process has written to {self.location} meanwhile: two are at work. Nothing is there twice; "
-                f"let one of them go on ({error})"
-            ) from None
+        planned = {name: self.position(name) for name in positions}
+        properties = CommitProperties(
+            custom_metadata=dict(remark or {}),
+            app_transactions=[Transaction(name, version) for name, version in sorted(positions.items())],
+        )
+        for _ in range(TRIES_MAX):
+            try:
+                self.delta.create_write_transaction(
+                    added,
+                    mode="overwrite" if replaces else "append",
+                    schema=self.delta.schema(),
+                    partition_by=self.delta.metadata().partition_columns,
+                    commit_properties=properties,
+                )
+                break
+            except CommitFailedError as error:
+                # It may have been the upkeep: then the positions are those that were planned from.
+                self.delta.update_incremental()
+                if planned != {name: self.position(name) for name in positions}:
+                    raise AnotherWriter(_TWO_AT_WORK.format(self.location)) from error
+        else:
+            raise AnotherWriter(f"other processes write to {self.location} all the time: run the job again")
         self.delta.update_incremental()
         sync_log(self.location)
 
-    def files(self, bounds: Bounds) -> list[str]:
+    def files(self, bounds: Bounds = EVERYTHING) -> list[str]:
         """Return the files that may have wanted rows, by their paths below the table."""
         actions = pa.table(self.delta.get_add_actions(flatten=True))
         masks = list(_masks(actions, bounds))
         if masks:
             actions = actions.filter(reduce(compute.and_, masks))
         return [unquote(path) for path in sorted(actions["path"].to_pylist())]
+
+    def files_there(self) -> set[str]:
+        """Return all Parquet files below the table, also those that no version names."""
+        system, root = file_system(uri_for_tasks(self.location))
+        found = system.get_file_info(fs.FileSelector(root, recursive=True))
+        paths = {info.path.removeprefix(f"{root}/") for info in found if info.path.endswith(".parquet")}
+        return {path for path in paths if not path.startswith(LOG)}
 
 
 def _check_features(where: str, delta: "DeltaTable") -> None:
@@ -274,7 +309,13 @@ def sync_log(where: str) -> None:
         return
     root = Path(location)
     log = root / LOG
-    sync([*sorted(path for path in log.iterdir() if path.is_file()), log, root, root.parent, root.parent.parent])
+    # A reader begins at the last checkpoint, so what is before it does not matter.
+    try:
+        first = int(json.loads((log / _LAST_CHECKPOINT).read_text())["version"])
+    except FileNotFoundError:
+        first = 0
+    needed = [Path(each) for each in os.scandir(log) if each.is_file() and each.name >= f"{first:020}"]
+    sync([*sorted(needed), log, root, root.parent])
 
 
 def _ranges(bounds: Bounds) -> Iterable[tuple[str, Any, Any]]:

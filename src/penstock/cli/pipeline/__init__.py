@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, package, reports, send_jobs
+from penstock.cli.pipeline import archive, package, reports, send_jobs, upkeep
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -16,7 +16,7 @@ def pipeline() -> None:
 
     [bold]Try:[/]
 
-    penstock pipeline archive http://127.0.0.1:8080 ./archive     settled messages become Parquet
+    penstock pipeline archive http://127.0.0.1:8080 ./archive     settled messages become a table
     penstock pipeline signals ./archive --out ./report            how it went, as tables and plots
     penstock pipeline triage ./archive --out ./triage             why messages failed, grouped
     """
@@ -25,6 +25,10 @@ def pipeline() -> None:
 REMEMBER, UNDERSTAND, SEND, SHIP = "Remember", "Understand", "Send", "Clusters"
 
 app.command("archive", rich_help_panel=REMEMBER)(archive.archive)
+app.command("archive-compact", rich_help_panel=REMEMBER)(upkeep.compact)
+app.command("archive-vacuum", rich_help_panel=REMEMBER)(upkeep.vacuum)
+app.command("archive-expire", rich_help_panel=REMEMBER)(upkeep.expire)
+app.command("archive-delete", rich_help_panel=REMEMBER)(upkeep.delete)
 app.command("audit", rich_help_panel=REMEMBER)(reports.audit_command)
 app.command("signals", rich_help_panel=UNDERSTAND)(reports.signals_command)
 app.command("triage", rich_help_panel=UNDERSTAND)(reports.triage_command)

@@ -203,7 +203,7 @@ def run_job(
             remark(f"What Spark said is in {said.path}")
         raise
     said.forget()
-    _show(outcome, as_json=job.is_json)
+    show_outcome(outcome, as_json=job.is_json)
     if not outcome.is_good:
         raise typer.Exit(ExitCode.NOTHING)
 
@@ -218,7 +218,7 @@ def exit_code_of(error: Exception) -> ExitCode:
     return ExitCode.UNREACHABLE if is_away else ExitCode.BAD_DATA
 
 
-def _show(outcome: Outcome, *, as_json: bool) -> None:
+def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
     tables = {each.title: [dict(zip(each.columns, row, strict=True)) for row in each.rows] for each in outcome.tables}
     value = {
         "sentence": outcome.sentence,

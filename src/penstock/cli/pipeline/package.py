@@ -25,7 +25,7 @@ def package(
     [bold]Examples:[/]
 
     penstock pipeline package penstock.zip --driver run_penstock.py
-    spark-submit --py-files penstock.zip run_penstock.py archive http://queue:8080 s3a://bucket/archive
+    spark-submit --py-files penstock.zip run_penstock.py archive http://queue:8080 s3://bucket/archive
     """
     from penstock.pipeline.spark import DRIVER, write_package
 

@@ -27,7 +27,7 @@ from penstock.pipeline.options import ReadOptions
 from penstock.pipeline.source.ranges import Slice
 from penstock.pipeline.source.reader import read_slices
 from penstock.pipeline.source.server import read_live
-from penstock.pipeline.tables import DAY, DataFile, file_system, sync
+from penstock.pipeline.tables import DAY, TOLD, DataFile, file_system, sync
 
 ID = pa.field("id", pa.string())
 ARCHIVED = schema_of(HISTORY).append(ID).append(pa.field(DAY, pa.string()))
@@ -35,8 +35,6 @@ DEAD_LETTERS_SCHEMA = schema_of(LIVE).append(ID)
 
 HELD_BYTES_MAX = 128 * MIB
 ROWS_PER_GROUP = 131_072
-# Columns whose least and most are said of each file, by which readers pass over it.
-_TOLD = ("shard", "offset", "settled_at", "queue")
 _DAY_US = 86_400_000_000
 
 
@@ -179,7 +177,7 @@ def remove_files(where: str, paths: Iterable[str]) -> None:
 
 
 def _least_and_most(rows: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    found = {name: compute.min_max(rows[name]).as_py() for name in _TOLD if name in rows.column_names}
+    found = {name: compute.min_max(rows[name]).as_py() for name in TOLD if name in rows.column_names}
     return (
         {name: _said(both["min"]) for name, both in found.items()},
         {name: _said(both["max"]) for name, both in found.items()},

@@ -64,11 +64,13 @@ from penstock.pipeline.queue_info import described_queues
 from penstock.pipeline.source.ranges import NoHistory
 from penstock.pipeline.source.reader import open_histories
 from penstock.pipeline.storage import open_folder
-from penstock.pipeline.tables import DAY, AnotherWriter, DataFile, Table, location_of, uri_for_tasks
+from penstock.pipeline.tables import DAY, AnotherWriter, DataFile, Table, location_of, sync, uri_for_tasks
 
 ROWS_PER_BATCH = 2_000_000
 ROWS_PER_TASK_MIN, ROWS_PER_TASK_MAX = 50_000, 500_000
 EVERY_S = 60.0
+# Half of what vacuum keeps of files that nobody names yet: a machine may sleep between writing and naming them.
+BATCH_MS_MAX = 12 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,9 @@ def _begin_folder(root: str) -> None:
     if "://" in location_of(root):
         return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            sync([folder.parent])
     except OSError as error:
         raise JobFailed(f"{root} cannot be an archive: {error.strerror}. Name a folder that can be written") from None
     if (folder / "journal").exists():
@@ -184,9 +188,13 @@ class _Run:
         with _said_of(self._options.source):
             target = None if self._options.is_following else self._kept_now(read)
         while not stopping.is_set():
+            began_ms = now_ms()
             batch = self._planned(table, read, target)
             if batch.parts:
-                self._commit(table, batch, self._written(batch, read))
+                wrote = self._written(batch, read)
+                if now_ms() - began_ms > BATCH_MS_MAX:
+                    raise JobFailed("a batch took more than 12 hours, and its files may be gone: run the job again")
+                self._commit(table, batch, wrote)
             if not batch.has_more:
                 if target is not None:
                     return
