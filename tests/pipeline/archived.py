@@ -48,7 +48,7 @@ def files_of(root: Path) -> list[Path]:
     """Return the files that the archive names now."""
     if not is_table(f"{root}/{MESSAGES}"):
         return []
-    return sorted(Path(path) for path in Table.open(f"{root}/{MESSAGES}").delta.file_uris())
+    return [root / MESSAGES / path for path in Table.open(f"{root}/{MESSAGES}").files()]
 
 
 def rows_of(root: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
