@@ -18,8 +18,8 @@ SOURCE = str(Path(penstock.__file__).parent)
 MESSAGES = 10
 # Calls and modules, at most.
 # One module of an ack is what counts acks for the golden signals.
-BOUNDS = {"send": (211, 43), "receive": (189, 46), "ack": (186, 41)}
-SYNCHRONOUS_BOUNDS = {"send": (217, 44), "receive": (195, 47), "ack": (194, 42)}
+BOUNDS = {"send": (208, 42), "receive": (186, 46), "ack": (183, 41)}
+SYNCHRONOUS_BOUNDS = {"send": (216, 43), "receive": (195, 47), "ack": (194, 42)}
 
 Counts = dict[str, tuple[int, int]]
 

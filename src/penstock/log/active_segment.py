@@ -163,7 +163,8 @@ class Tail:
 
     @property
     def _needed_bytes(self) -> int:
-        return self.active.end_bytes + self.promised_bytes + self._settings.spare_bytes
+        promised_bytes = self._with_markers(self.reserved_bytes + self.pending_bytes)
+        return self.active.end_bytes + promised_bytes + self._settings.spare_bytes
 
     def lend_spare(self) -> bool:
         """Give the spare of the active segment back, so that the next one can be made; say whether there was any.

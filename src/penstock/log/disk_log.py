@@ -369,11 +369,7 @@ class DiskLog:
 
     def _next_commit(self) -> Job | None:
         if not self._pending:
-            if self._roll_wanted is not None:
-                return self._lone_roll()
-            # A lone marker: the log has been quiet since the last commit.
-            place = MarkerPosition(self._durable_offset - 1, self._tail.active.end_bytes)
-            return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
+            return self._job_of_a_quiet_log()
         must_roll = self._must_roll(HEAD_BYTES + len(self._pending[0][0]))
         batches, size = gather(self._pending, self._commit_bytes_max(is_rolling=must_roll))
         for _ in batches:
@@ -385,14 +381,24 @@ class DiskLog:
         if must_roll:
             self._tail.begin_roll()
 
+        # To roll, or to take more space, means other work of the disk, which nothing tells the time of.
+        is_small = size <= self._settings.commit_in_loop_bytes_max and not must_roll and self._tail.is_ahead()
+
         def work() -> None:
             if must_roll:
                 self._roll(commit, batches[0][1])
             self._write(commit)
+            if commit.rolled_from is None and not is_small:
+                self._tail.allocate_ahead()
 
-        # To roll, or to take more space, means other work of the disk, which nothing tells the time of.
-        is_small = size <= self._settings.commit_in_loop_bytes_max and not must_roll and self._tail.is_ahead()
         return Job(work, lambda: self._committed(commit), is_small)
+
+    def _job_of_a_quiet_log(self) -> Job | None:
+        if self._roll_wanted is not None:
+            return self._lone_roll()
+        # A lone marker: the log has been quiet since the last commit.
+        place = MarkerPosition(self._durable_offset - 1, self._tail.active.end_bytes)
+        return None if self._is_closing else self._confirming.next_job(self._tail, place, self._manifest.log_id)
 
     def _lone_roll(self) -> Job:
         """Roll without a commit: everything is durable, and nothing waits to be."""
@@ -437,8 +443,6 @@ class DiskLog:
             active.file.sync()
             commit.sync_s = self._runtime.seconds() - began_s
             commit.synced_bytes = commit.end_bytes
-        if commit.rolled_from is None:
-            self._tail.allocate_ahead()
 
     def _committed(self, commit: Commit) -> None:
         if self._tail.rolling_to_bytes is not None:

@@ -86,7 +86,7 @@ class Commit:
             parts.append(rest)
             self._positions.append(position)
             position += HEAD_BYTES + len(rest)
-        place = MarkerPosition(self.next_offset - 1, position)
+        place = MarkerPosition(self.batches[-1][2] - 1, position)
         parts.append(encode_marker(place, durable_bytes=self.active.synced_bytes, log_id=log_id, heads=heads))
         self.end_bytes = position + MARKER_BYTES
         return b"".join(parts)
