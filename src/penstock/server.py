@@ -16,7 +16,7 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -433,8 +433,33 @@ async def _connected(
     monitor = Monitor(application.queues, service.streams, partial(_about, application, health, settings), now_s)
     async with watching_queues(monitor):
         console = Console(service, monitor, keys, is_secure=settings.has_tls or settings.behind_proxy)
-        _connect(application, shared, console, health, settings, watchdog)
+        metrics = _connect(application, shared, console, health, settings, watchdog)
+        async with _telling_collector(settings, metrics, shared):
+            yield
+
+
+@asynccontextmanager
+async def _telling_collector(settings: ServerSettings, metrics: Prometheus, shared: Shared) -> AsyncIterator[None]:
+    """Export metrics, and spans of requests, if there is a collector."""
+    if not settings.otlp_url:
         yield
+        return
+    from penstock.metrics.otlp import RequestSpans, Target, exporting  # noqa: PLC0415 - it parses and exports.
+
+    instance = settings.node or f"{socket.gethostname()}:{settings.port}"
+    target = Target(settings.otlp_url.rstrip("/"), settings.otlp_every_s, instance)
+    spans, count = RequestSpans(target, operation_of), shared.count
+
+    def count_and_trace(scope: MutableMapping[str, Any], status: int, seconds: float) -> None:
+        count(scope, status, seconds)
+        spans.count(scope, status, seconds)
+
+    shared.count = count_and_trace
+    try:
+        async with exporting(target, metrics.page):
+            yield
+    finally:
+        await asyncio.to_thread(spans.close)
 
 
 def _about(application: Application, health: Health, settings: ServerSettings) -> dict[str, object]:
@@ -479,8 +504,8 @@ def _connect(
     health: Health,
     settings: ServerSettings,
     watchdog: Watchdog | None,
-) -> None:
-    """Give requests to the application from now on."""
+) -> Prometheus:
+    """Give requests to the application from now on; return what counts them."""
     requests = Requests(operation_of)
     metrics = Prometheus(
         application.queues,
@@ -516,6 +541,7 @@ def _connect(
         log_event(SERVER_MAY_LOSE, fsync=health.fsync, may_lose=health.may_lose)
     health.look = application.journals
     health.vitals = application.vitals
+    return metrics
 
 
 async def _stream_families(application: Application, streams: Streams) -> list[Any]:

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -176,6 +177,11 @@ class ServerSettings:
     # Watch the event loop: log what it is doing when it does not respond for this many milliseconds, and export its lag
     # as a metric. 0 turns this off.
     stall_ms: int = 0
+    # Send metrics, and spans of requests that carry a trace, to this collector by OTLP over HTTP, such as
+    # `http://127.0.0.1:4318`. Empty for none. It needs the extra `opentelemetry`.
+    otlp_url: str = ""
+    # How often the metrics are sent, in seconds.
+    otlp_every_s: int = 60
     # How long a stopping server waits for running requests, in seconds.
     stop_timeout_s: float = 10.0
     # How long a stopping server goes on serving after `/health/ready` says that it stops, in seconds. Set it to more
@@ -198,6 +204,7 @@ class ServerSettings:
         _between("audit_days", self.audit_days, 1, 3_650)
         _between("stall_ms", self.stall_ms, 0, 60_000)
         _between("stop_delay_s", self.stop_delay_s, 0, 3_600)
+        _between("otlp_every_s", self.otlp_every_s, 1, 3_600)
         _between("stop_timeout_s", self.stop_timeout_s, 0, 3_600)
         if not self.host:
             raise BadSetting("host is empty; set an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
@@ -211,6 +218,7 @@ class ServerSettings:
         _check_postgres(self)
         _check_sqs(self)
         _check_advertised(self.kafka_advertised)
+        _check_otlp(self.otlp_url)
         for name in self.host_names:
             if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]", name):
                 raise BadSetting(f"hosts has {name!r}; it must be names without a port, separated by commas")
@@ -461,6 +469,15 @@ def _check_postgres(settings: ServerSettings) -> None:
         check_schema(settings.postgres_schema, field="postgres_schema")
     except BadSchema as error:
         raise BadSetting(str(error)) from None
+
+
+def _check_otlp(url: str) -> None:
+    if not url:
+        return
+    if not url.startswith(("http://", "https://")):
+        raise BadSetting(f"otlp_url is {url!r}; it must be the http:// or https:// address of a collector")
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
+        raise BadSetting("otlp_url needs OpenTelemetry: pip install 'penstock[opentelemetry]'")
 
 
 def _check_sqs(settings: ServerSettings) -> None:

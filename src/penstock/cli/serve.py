@@ -49,6 +49,10 @@ _OPTIONS = {
         "node": "The name of this server among those of the database.",
         "postgres_requires_standby": "Acknowledge only what a synchronous standby has confirmed.",
     },
+    "Telemetry": {
+        "otlp_url": "The collector that is told metrics and traces by OTLP over HTTP, such as http://127.0.0.1:4318.",
+        "otlp_every_s": "How often it is told the metrics, in seconds.",
+    },
     "Limits": {
         "connections_max": "Connections at once, waiting ones included.",
         "long_polls_max": "Requests that may wait for messages.",

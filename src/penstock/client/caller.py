@@ -154,6 +154,8 @@ class Caller:
         self._opening = threading.Lock()
         self._is_closed = False
         self.timeout_s = timeout_s
+        # What a trace adds to each request.
+        self.trace: Callable[[], Headers] | None = None
         self.now_s = now_s
         self.sleep = sleep
 
@@ -164,7 +166,7 @@ class Caller:
             answer = await transport.request(
                 call.method,
                 call.path,
-                headers=call.headers,
+                headers=call.headers if self.trace is None else (*call.headers, *self.trace()),
                 body=call.body,
                 timeout_s=ANSWER_S + call.wait_s,
                 is_repeatable=call.is_repeatable,

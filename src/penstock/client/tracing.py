@@ -115,6 +115,8 @@ class TracedQueue(Queue):
     def __init__(self, queue: Queue, tracing: "_SendTracing") -> None:
         super().__init__(queue.name, queue._outbox)
         self._tracing = tracing
+        # Requests of the client carry the trace, so that a server can tell of them.
+        queue._outbox.caller.trace = tracing.headers
 
     # Both are plain functions that return a coroutine: it may run in another thread, which has another context.
 
@@ -155,6 +157,12 @@ class _SendTracing:
         self._sent = meter.create_counter(
             "messaging.client.sent.messages", unit="{message}", description="Messages that were to be sent."
         )
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The trace that runs now, if one does. Sends that share a request are told as the first of them."""
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier)
+        return tuple(carrier.items())
 
     @contextmanager
     def span(self, queue: str, count: int, parent: "Context") -> "Iterator[tuple[Span, dict[str, str]]]":

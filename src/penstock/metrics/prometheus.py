@@ -142,9 +142,7 @@ class Prometheus:
             if problem is not None:
                 return problem
             is_open = _OPENMETRICS in request.headers.get("accept", "")
-            # One at a time: a client that scrapes in a loop delays other scrapes only.
-            async with self._asking:
-                text = await self.text(is_openmetrics=is_open)
+            text = await self.page(is_openmetrics=is_open)
             content_type = openmetrics.CONTENT_TYPE_LATEST if is_open else CONTENT_TYPE_PLAIN_0_0_4
             return Response(text, headers={"content-type": content_type})
 
@@ -163,6 +161,11 @@ class Prometheus:
         except NotAllowed as error:
             return refused("forbidden", str(error))
         return None
+
+    async def page(self, *, is_openmetrics: bool = False) -> bytes:
+        """Return the text of all metrics. One is made at a time: whoever asks in a loop delays others that ask only."""
+        async with self._asking:
+            return await self.text(is_openmetrics=is_openmetrics)
 
     async def text(self, *, is_openmetrics: bool) -> bytes:
         parts = [part async for part in self._of_queues(is_openmetrics=is_openmetrics)]
