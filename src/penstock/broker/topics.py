@@ -191,7 +191,7 @@ class Topics:
     ) -> Appended:
         """Take one record batch, at once or not at all; it is durable only after `settled`.
 
-        ``header`` is what `check` said of it. With ``acks`` of 0 nobody need wait for `settled`.
+        ``header`` is what `check` said of it. With ``acks`` of 0 no caller has to wait for `settled`.
 
         The bytes are kept, not copied: they must not change any more. `LogBusy` says
         that too much waits for the disk: wait for `room`, and try again before anything

@@ -24,7 +24,7 @@ from penstock.runtime.interface import Buffer, Timings
 from penstock.streams.compression import BadlyPacked, UnpackedTooLarge, UnsupportedCodec, entries, unpacked
 from penstock.streams.produce_checks import APPEND_TIME_ATTRIBUTE
 
-# What is to have a batch before it is answered: every synchronous standby, this machine's disk, or nobody.
+# What is to have a batch before it is answered: every synchronous standby, this machine's disk, or none of them.
 ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

@@ -1,6 +1,6 @@
 """API keys over the network: seen, made, rotated and revoked by those who may administer everything.
 
-Such a key can do all that another one could, so it gives nobody more than they have. The text of a key is in one
+Such a key can do all that another one could, so it gives no one more rights than they have. The text of a key is in one
 answer and nowhere else. Where keys are kept is decided elsewhere (`KeyBook`): in a file, or in the database.
 """
 
