@@ -87,6 +87,8 @@ def _measure(server: Server, stored: Stored, *, minutes: float, parts: int) -> N
     client = Client(server.port)
     client.ask("POST", "/api/queues", {"queue_name": "orders"})
     client.send(BACKLOG)
+    # A server closes a connection that is idle for as long as a part lasts.
+    client.close()
     load = Load(server.port, pace_s=BATCH * WORKERS / PER_S)
     threads = [threading.Thread(target=load.work) for _ in range(WORKERS)]
     for thread in threads:
