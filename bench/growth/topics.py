@@ -25,6 +25,7 @@ from penstock.metrics.streams import families_of_streams
 from penstock.runtime.interface import Runtime
 from penstock.runtime.system import ThreadWorkers, halt, system_runtime
 from penstock.server import GC_THRESHOLDS
+from penstock.streams.embedded.offset_store import Offsets
 from penstock.streams.group_coordinator import CoordinatorSettings
 from penstock.telemetry import LogEvent
 from tests.streams.grouping import Consumer
@@ -141,7 +142,9 @@ async def _world() -> AsyncIterator[World]:
         async with ThreadWorkers(2, halt) as workers:
             runtime = replace(system_runtime(Path(folder), workers), log_event=_log_nothing)
             topics = await open_topics(runtime, "streams")
-            async with open_groups(runtime, "streams/groups", topics, settings=SETTINGS) as groups:
+            async with open_groups(
+                runtime, await Offsets.open(runtime, "streams/groups"), topics, settings=SETTINGS
+            ) as groups:
                 await topics.streams.create("t-0")
                 yield World(runtime, topics, groups)
             await topics.close()

@@ -109,6 +109,7 @@ class Application:
         self.transactions = opened.transactions
         self.key_table = opened.keys
         self.nodes = opened.nodes
+        self.identity = opened.identity
         self.service = service
 
     @cached_property
@@ -173,7 +174,7 @@ async def open_application(
             is_tidied=settings.is_on_postgres,
             redrives=Redrives(opened.placement, opened.runtime, kept=opened.redrives, takes_over=is_watched),
         ) as queues,
-        open_streams(settings, opened.runtime, kafka, opened.placement) as streams,
+        open_streams(settings, opened, kafka) as streams,
         keeping_activity(Activity(opened.audit_log, opened.runtime.clock.now_ms, opened.runtime.log_event)) as activity,
     ):
         queues.activity = activity
@@ -296,10 +297,11 @@ def _presenting(
     # The driver of PostgreSQL is an extra.
     from penstock.store.postgres.shared_tables import DRAINING, SERVING, Node  # noqa: PLC0415
 
+    assert application.identity is not None
+    application.identity.name = settings.node or f"{socket.gethostname()}:{address.rpartition(':')[2]}"
     node = Node(
-        name=settings.node or f"{socket.gethostname()}:{address.rpartition(':')[2]}",
+        identity=application.identity,
         address=address,
-        incarnation=application.runtime.dice.token(),
         state=lambda: DRAINING if told.to_stop.is_set() else SERVING,
         drain=told.stop,
     )
@@ -393,6 +395,7 @@ async def _listening_for_kafka(
         topic_defaults=TopicSettings(partitions=settings.topic_partitions),
         making_topics=application.queues.making_topics,
         activity=application.queues.activity,
+        brokers=streams.brokers,
     )
     limits = Limits(
         frame_bytes_max=settings.request_bytes_max,

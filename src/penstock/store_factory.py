@@ -4,6 +4,7 @@ Only `server.py` uses it, and `penstock key`; with the server it knows every cla
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from penstock.log.inventory import LogMissing, check_listed, enlist, listed
 from penstock.log.writer_queue import off_loop
 from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
-from penstock.runtime.interface import Clock, Runtime, Space
+from penstock.runtime.interface import Runtime, Space
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import SystemClock, SystemDice, ThreadWorkers, halt, system_runtime
@@ -39,6 +40,7 @@ from penstock.store.embedded.shard_state import ON_DISK
 from penstock.store.embedded.store import EmbeddedStore
 from penstock.store.interface import KeptRedrives
 from penstock.store.placement import Placement, RoutedPlacement, RoutedRedrives
+from penstock.streams.embedded.offset_store import Offsets
 from penstock.streams.embedded.topic_store import PARTITION_LOG, StreamsSettings
 from penstock.streams.embedded.topic_store import Streams as TopicFolder
 from penstock.telemetry import STORE_DURABILITY_WARNING
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.store.postgres.database import PostgresSettings
     from penstock.store.postgres.durability import DatabaseHealth
     from penstock.store.postgres.multi_database import RoutedTransactions
-    from penstock.store.postgres.shared_tables import KeyTable, NodeTable
+    from penstock.store.postgres.shared_tables import Identity, KeyTable, NodeTable
     from penstock.store.postgres.store import PostgresStore
 
 DISK_THREADS = 4
@@ -57,6 +59,7 @@ WATCH_S = 0.5
 # Partitions have their own, so that the journals of queues do not wait behind them.
 STREAM_THREADS = 4
 _STREAMS = "streams"
+_EVERYWHERE = {"0.0.0.0", "[::]", "::", ""}
 # The log that says which topics there are.
 _CATALOG = f"{_STREAMS}/catalog"
 DRIVER = "pip install 'penstock[postgres]'"
@@ -88,6 +91,9 @@ class OpenStore:
     keys: "KeyTable | None" = None
     # The servers of a database, or of the first one of a map.
     nodes: "NodeTable | None" = None
+    # The database that keeps topics, too, and which of its servers this is.
+    database: "PostgresStore | None" = None
+    identity: "Identity | None" = None
     audit_log: AuditLog = field(default_factory=MemoryAuditLog)
 
 
@@ -228,6 +234,8 @@ async def _open_database(
             redrives=store.redrives,
             keys=store.keys,
             nodes=store.nodes,
+            database=store,
+            identity=_identity(settings, runtime),
             audit_log=_audit_log_in(store, settings),
         )
 
@@ -273,11 +281,21 @@ async def _open_databases(
             vitals=(lambda: [look() for look in looks]) if is_watched else None,
             transactions=RoutedTransactions(routes, within, runtime.dice),
             redrives=RoutedRedrives([store.redrives for store in stores], routes),
-            # One rule for all: keys are in the first database of the map.
+            # One rule for all: keys and topics are in the first database of the map.
             keys=stores[places[0]].keys,
             nodes=stores[places[0]].nodes,
+            database=stores[places[0]],
+            identity=_identity(settings, runtime),
             audit_log=_audit_log_in(stores[places[0]], settings),
         )
+
+
+def _identity(settings: ServerSettings, runtime: Runtime) -> "Identity":
+    from penstock.store.postgres.shared_tables import Identity  # noqa: PLC0415
+
+    incarnation = runtime.dice.token()
+    # A server that listens is called by where it does: see `server._presenting`.
+    return Identity(settings.node or f"{socket.gethostname()}:{incarnation:x}", incarnation)
 
 
 def _audit_log_in(store: "PostgresStore", settings: ServerSettings) -> AuditLog:
@@ -299,20 +317,61 @@ def _misplaced(place: str, names: list[str]) -> str:
 
 
 @asynccontextmanager
-async def open_streams(
-    settings: ServerSettings, runtime: Runtime, kafka: str | None, clock: Clock | None = None
-) -> AsyncIterator[Streams | None]:
-    """Open topics and groups, in a folder of their own within that of the store; None if no client could reach them.
-
-    By ``clock`` records grow old: that of a store that may doubt the one of the system.
-    """
+async def open_streams(settings: ServerSettings, opened: OpenStore, kafka: str | None) -> AsyncIterator[Streams | None]:
+    """Open topics and groups, in the database of the queues or in a folder; None if no client could reach them."""
     if not settings.kafka:
         yield None
-        return
+    elif opened.database is not None:
+        async with _topics_in_database(settings, opened, opened.database, kafka) as streams:
+            yield streams
+    else:
+        async with _topics_in_folder(settings, opened, kafka) as streams:
+            yield streams
+
+
+@asynccontextmanager
+async def _topics_in_database(
+    settings: ServerSettings, opened: OpenStore, store: "PostgresStore", kafka: str | None
+) -> AsyncIterator[Streams]:
+    from penstock.streams.postgres.brokers import PostgresBrokers  # noqa: PLC0415
+    from penstock.streams.postgres.offset_store import PostgresOffsets  # noqa: PLC0415
+    from penstock.streams.postgres.topic_store import PostgresTopics  # noqa: PLC0415
+
+    assert opened.identity is not None
+    folder = settings.data / _STREAMS
+    if (folder / "catalog").exists():
+        raise BadSetting(
+            f"{folder} has topics, and this server keeps them in its database: serve the folder with --store "
+            f"file:{settings.data}, or move {folder} away"
+        )
+    opened.identity.kafka = settings.kafka_advertised or _reachable(kafka)
+    runtime = replace(opened.runtime, clock=store)
+    kept = await PostgresTopics.open(store, runtime.dice, runtime.timings)
+    async with Topics(runtime, kept) as topics:
+        offsets = PostgresOffsets(store.database, kept, opened.identity)
+        async with open_groups(runtime, offsets, topics) as groups:
+            brokers = PostgresBrokers(store.nodes, opened.identity)
+            yield Streams(topics, groups, settings.kafka_advertised or kafka, brokers)
+
+
+def _reachable(address: str | None) -> str:
+    """Return where other servers' clients reach us: a name of this machine, if we listen everywhere."""
+    if address is None:
+        return ""
+    host, _, port = address.rpartition(":")
+    return f"{socket.gethostname()}:{port}" if host in _EVERYWHERE else address
+
+
+@asynccontextmanager
+async def _topics_in_folder(settings: ServerSettings, opened: OpenStore, kafka: str | None) -> AsyncIterator[Streams]:
+    """Open topics and groups in a folder of their own within that of the store.
+
+    By the clock of the store records grow old: it may doubt the one of the system.
+    """
+    runtime, clock = opened.runtime, opened.placement
     async with AsyncExitStack() as stack:
         folder = _STREAMS
-        # Topics are in a folder also where queues are in a database.
-        parent = settings.data if settings.is_on_postgres else settings.store_folder
+        parent = settings.store_folder
         if parent is not None:
             parent = _make_folder(parent)
             folder = f"{parent.name}/{folder}"
@@ -325,7 +384,8 @@ async def open_streams(
         # The list within the folder goes with the folder.
         is_listed = parent is None or await check_listed(runtime, parent.name, _CATALOG)
         topics = await stack.enter_async_context(Topics(runtime, await TopicFolder.open(runtime, folder, logs, clock)))
-        groups = await stack.enter_async_context(open_groups(runtime, f"{folder}/groups", topics))
+        kept = await Offsets.open(runtime, f"{folder}/groups")
+        groups = await stack.enter_async_context(open_groups(runtime, kept, topics))
         if parent is not None and not is_listed:
             await enlist(runtime, parent.name, _CATALOG)
         yield Streams(topics, groups, settings.kafka_advertised or kafka)

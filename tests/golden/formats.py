@@ -21,8 +21,8 @@ from penstock.runtime.interface import Buffer
 from penstock.store.embedded import event_codec, history_format, snapshot_file
 from penstock.store.embedded.body_index import BodyIndex
 from penstock.store.embedded.shard_state import ShardState
-from penstock.streams.embedded import offset_store
-from penstock.streams.embedded.offset_store import CommittedOffset
+from penstock.streams import group_records as offset_store
+from penstock.streams.group_records import CommittedOffset
 from penstock.wire import frames
 from penstock.wire.frames import Held, Ids, LeasedFrame, SendFrame, SettleFrame
 from tests.core.queue.life import Life

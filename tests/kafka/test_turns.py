@@ -16,6 +16,8 @@ from penstock.api.kafka.wire.schema import Api, reading_request, write_response
 from penstock.broker.consumer_groups import open_groups
 from penstock.contract.topic_settings import TopicSettings
 from penstock.metrics.streams import families_of_streams
+from penstock.streams.embedded.offset_store import Offsets
+from penstock.streams.interface import Broker, Topic, TopicOf
 from tests.simulation.world import Machine
 from tests.steps import LINES_MAX, counted
 from tests.streams.small import running
@@ -73,7 +75,13 @@ async def test_a_request_with_thousands_of_elements_is_read_in_turns(
 
 
 async def test_an_answer_about_all_topics_is_written_a_piece_at_a_time() -> None:
-    row = {"error_code": 0, "topic_id": bytes(16), "is_internal": False, "partitions": [partition_row(0)]}
+    one: Topic = TopicOf("topic", bytes(16), 1, TopicSettings())
+    row = {
+        "error_code": 0,
+        "topic_id": bytes(16),
+        "is_internal": False,
+        "partitions": [partition_row(one, 0, [Broker(0, "here", 1)])],
+    }
     topics = [{**row, "name": f"topic-{number}"} for number in range(TOPICS)]
     values = {"throttle_time": 0, "brokers": [], "cluster_id": "c", "controller_id": 0, "topics": topics}
     header = Header(Api.METADATA, 12, 1, "client", 0)
@@ -86,7 +94,9 @@ async def test_a_scrape_looks_at_topics_a_few_at_a_time(machine: Machine) -> Non
     async with running(machine) as topics:
         await topics.streams.create_all([(f"t-{number}", TopicSettings()) for number in range(300)])
         assert machine.runtime is not None
-        async with open_groups(machine.runtime, "streams/groups", topics) as groups:
+        async with open_groups(
+            machine.runtime, await Offsets.open(machine.runtime, "streams/groups"), topics
+        ) as groups:
             families, turns = await turns_of(families_of_streams(topics, groups))
             assert sum(len(family.samples) for family in families) == 7 * 300
             assert turns >= 300 // 50

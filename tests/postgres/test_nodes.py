@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.runtime.system import SystemClock, SystemDice
-from penstock.store.postgres.shared_tables import DRAINING, SERVING, STOPPED, Node, NodeRow, drain_node, list_nodes
+from penstock.store.postgres.shared_tables import (
+    DRAINING,
+    SERVING,
+    STOPPED,
+    Identity,
+    Node,
+    NodeRow,
+    drain_node,
+    list_nodes,
+)
 from penstock.store.postgres.store import PostgresStore
 from penstock.telemetry import LogEvent
 from tests.postgres.schemas import empty_schema
@@ -30,7 +39,7 @@ class Presented:
     @asynccontextmanager
     async def at(self, store: PostgresStore, name: str) -> AsyncIterator[None]:
         node = Node(
-            name=name, address="http://a:8080", incarnation=SystemDice().token(), state=lambda: self.state,
+            identity=Identity(name, SystemDice().token()), address="http://a:8080", state=lambda: self.state,
             drain=self.drain,
         )  # fmt: skip
         async with store.nodes.presenting(node, self.note):

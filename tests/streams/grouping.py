@@ -16,7 +16,7 @@ from penstock.broker.consumer_groups import (
 from penstock.core.consumer_group.members import GroupSettings
 from penstock.log.settings import LogSettings
 from penstock.runtime.interface import Runtime
-from penstock.streams.embedded.offset_store import OffsetsSettings
+from penstock.streams.embedded.offset_store import Offsets, OffsetsSettings
 from penstock.streams.group_coordinator import CoordinatorSettings
 from tests.scenarios.group_story import subscription
 from tests.simulation.world import Machine
@@ -47,7 +47,9 @@ async def groups_on(
     offsets: OffsetsSettings = OFFSETS,
 ) -> AsyncIterator[Groups]:
     runtime = where.start() if isinstance(where, Machine) else where
-    async with open_groups(runtime, FOLDER, topics or Topics(), settings=settings, offsets=offsets) as groups:
+    async with open_groups(
+        runtime, await Offsets.open(runtime, FOLDER, offsets), topics or Topics(), settings=settings
+    ) as groups:
         yield groups
 
 
@@ -96,7 +98,7 @@ class Consumer:
         return await self.groups.coordinator.sync(self.group, request)
 
     async def beat(self) -> None:
-        self.groups.coordinator.heartbeat(self.group, self.member_id, self.instance_id, self.generation)
+        await self.groups.coordinator.heartbeat(self.group, self.member_id, self.instance_id, self.generation)
 
     async def enter(self) -> bytes:
         """Join and sync; a leader gives each member its own name."""

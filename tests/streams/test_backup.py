@@ -9,7 +9,8 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log.backup import Folder, TargetNotEmpty
 from penstock.runtime.interface import Runtime
 from penstock.streams.embedded.backup import CATALOG, GROUPS, LOOK, backup_streams, is_streams, logs_of
-from penstock.streams.embedded.offset_store import CommittedOffset, Offsets
+from penstock.streams.embedded.offset_store import Offsets
+from penstock.streams.group_records import CommittedOffset
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 from tests.streams.grouping import OFFSETS

@@ -109,7 +109,7 @@ def test_members_survive_a_restart_of_the_broker(machine: Machine) -> None:
             await ann.beat()
             assert (await ann.sync()).assignment == b"ann"
             with pytest.raises(IllegalGeneration):
-                groups.coordinator.heartbeat("readers", ann.member_id, None, 0)
+                await groups.coordinator.heartbeat("readers", ann.member_id, None, 0)
             # One that does not come back is given up after its session.
             await elapse(10.1)
             assert (await groups.describe("readers")).state is GroupState.EMPTY

@@ -26,8 +26,9 @@ from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogFull
 from penstock.runtime.interface import Runtime
-from penstock.streams.embedded.offset_store import CommittedOffset, Offsets, OffsetsSettings, UnknownOffsetRecord
+from penstock.streams.embedded.offset_store import Offsets, OffsetsSettings
 from penstock.streams.group_coordinator import CoordinatorSettings
+from penstock.streams.group_records import CommittedOffset, UnknownOffsetRecord
 from tests.simulation.disk import PAGE
 from tests.simulation.loop import simulate
 from tests.simulation.world import Died, Machine
@@ -129,6 +130,7 @@ async def test_the_log_stays_small_however_often_is_committed(machine: Machine) 
             await groups.commit("readers", [Commit("events", number % 2, number)])
             await elapse(0.01)
         offsets = groups.coordinator._offsets
+        assert isinstance(offsets, Offsets)
         # All of it would be 150,000 bytes; it is looked at once in a second, which is 100 commits here.
         assert offsets.size_bytes < 2 * OFFSETS.compact_bytes_min
     async with groups_on(machine.runtime or machine) as groups:

@@ -48,6 +48,7 @@ from penstock.core.consumer_group.requests import (
     MemberIdNeeded,
     MemberTooLarge,
     MetadataTooLarge,
+    NotCoordinator,
     PartitionUnknown,
     RebalanceInProgress,
     Synced,
@@ -59,15 +60,14 @@ from penstock.core.consumer_group.requests import (
 )
 from penstock.log.interface import LogBusy, LogClosed, LogFull
 from penstock.runtime.interface import Runtime
-from penstock.streams.embedded.offset_store import CommittedOffset, Offsets, OffsetsSettings, Place
 from penstock.streams.group_coordinator import Coordinator, CoordinatorSettings
+from penstock.streams.group_records import CommittedOffset, OffsetStore, Place
 
 TIDY_MS = 1_000
 # Old offsets are looked for once in so many seconds: it takes a look at all of them.
 _FORGET_EVERY = 60
 
 DEFAULTS = CoordinatorSettings()
-OFFSETS = OffsetsSettings()
 
 __all__ = [
     "BadGroupName",
@@ -96,6 +96,7 @@ __all__ = [
     "MemberIdNeeded",
     "MemberTooLarge",
     "MetadataTooLarge",
+    "NotCoordinator",
     "PartitionUnknown",
     "Partitions",
     "RebalanceInProgress",
@@ -187,6 +188,7 @@ class Groups:
         retention_ms: int | None = None,
     ) -> list[GroupRefusal | None]:
         """Keep offsets; durable on return, one answer for each row. Raises where the member may not commit."""
+        await self.coordinator.hold(group)
         self.coordinator.check_commit(group, member_id, instance_id, generation)
         now_ms = self._clock.now_ms()
         expires_at_ms = None if retention_ms is None else now_ms + retention_ms
@@ -209,6 +211,7 @@ class Groups:
 
         An unknown group has committed nothing: that is no error.
         """
+        await self.coordinator.hold(group)
         kept = await self.coordinator.committed(group)
         if wanted is None:
             places = sorted(kept)
@@ -218,14 +221,16 @@ class Groups:
 
     async def describe(self, group: str) -> GroupDescription:
         """Return a group with its members. Raises `GroupNotFound`."""
-        return self.coordinator.find(group).describe()
+        found, _ = await self.coordinator.seen(group)
+        return found.describe()
 
-    async def listed(self, states: Collection[GroupState] = ()) -> list[Listed]:
-        """Return the groups in these states, or all, by name."""
+    async def listed(self, states: Collection[GroupState] = (), *, is_own: bool = False) -> list[Listed]:
+        """Return the groups in these states, or all, by name; with ``is_own`` no groups that another server lists."""
         found = [self.coordinator.find(name) for name in self.coordinator.names()]
+        found += [group for group, kept in await self.coordinator.elsewhere() if not (is_own and kept.is_coordinated)]
         return [
             Listed(each.name, each.protocol_type, each.state, member_count=len(each.roster.members))
-            for each in found
+            for each in sorted(found, key=lambda each: each.name)
             if not states or each.state in states
         ]
 
@@ -234,6 +239,9 @@ class Groups:
 
         Raises `GroupNotFound`, and `GroupNotEmpty` if it cannot be known what the members read.
         """
+        if group not in self.coordinator.names():
+            await self.coordinator.seen(group)
+            await self.coordinator.hold(group)
         found = self.coordinator.find(group)
         if found.roster.members and found.protocol_type != CONSUMER:
             raise GroupNotEmpty(f"the group {group!r} has members that are no consumers")
@@ -246,10 +254,11 @@ class Groups:
     async def forget_topic(self, topic: str) -> None:
         """Forget what all groups have committed for a topic that is gone."""
         for group in self.coordinator.names():
-            kept = await self.coordinator.committed(group)
-            places = [place for place in kept if place[0] == topic]
-            if places:
-                await self.coordinator.forget_offsets(group, places)
+            with suppress(NotCoordinator):
+                kept = await self.coordinator.committed(group)
+                places = [place for place in kept if place[0] == topic]
+                if places:
+                    await self.coordinator.forget_offsets(group, places)
 
     async def forget_gone_topics(self) -> None:
         """Forget offsets of partitions that are not there: a crash may have come between a topic's end and theirs."""
@@ -261,8 +270,8 @@ class Groups:
 
     async def lag(self, group: str) -> list[Lag]:
         """Return how far behind a group is in every partition of the topics it reads. Raises `GroupNotFound`."""
-        topics = self.coordinator.find(group).topics()
-        kept = await self.coordinator.committed(group)
+        found, kept = await self.coordinator.seen(group)
+        topics = found.topics()
         lags = []
         for topic in sorted({topic for topic, _ in kept} | topics):
             for partition in itertools.count():
@@ -304,15 +313,9 @@ class Groups:
 
 @asynccontextmanager
 async def open_groups(
-    runtime: Runtime,
-    folder: str,
-    partitions: Partitions,
-    *,
-    settings: CoordinatorSettings = DEFAULTS,
-    offsets: OffsetsSettings = OFFSETS,
+    runtime: Runtime, kept: OffsetStore, partitions: Partitions, *, settings: CoordinatorSettings = DEFAULTS
 ) -> AsyncIterator[Groups]:
-    """Read what groups have committed from a folder of their own, and look after them until this ends."""
-    kept = await Offsets.open(runtime, folder, offsets)
+    """Look after the groups of a store until this ends, and close it then."""
     try:
         groups = Groups(runtime, Coordinator(runtime, kept, settings), partitions)
         async with asyncio.TaskGroup() as tasks:

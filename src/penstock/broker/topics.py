@@ -24,6 +24,7 @@ Laws of this file
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
@@ -34,6 +35,7 @@ from penstock.log.interface import LogBusy, LogClosed, OffsetOutOfRange
 from penstock.log.record import Header, record_count
 from penstock.log.recovery import LogCorrupted
 from penstock.runtime.interface import Buffer, Runtime
+from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.streams.interface import (
     ACKS_ALL,
     Appended,
@@ -45,6 +47,17 @@ from penstock.streams.interface import (
     TopicStore,
     Waiter,
 )
+
+__all__ = [
+    "FetchOne",
+    "Fetched",
+    "Produced",
+    "StoreForbids",
+    "StoreUnreachable",
+    "TooManyFetches",
+    "TopicTotals",
+    "Topics",
+]
 
 
 class Produced(NamedTuple):
@@ -162,8 +175,9 @@ class Topics:
         return self.share.most(caller, PARTITIONS_MAX) - counted
 
     async def refresh(self) -> None:
-        """See what other servers have changed about topics until now: for what is asked next."""
-        await self.streams.refresh()
+        """See what other servers have changed about topics until now; if that cannot be seen, what is known counts."""
+        with suppress(StoreUnreachable, StoreForbids):
+            await self.streams.refresh()
 
     async def look(self, places: Iterable[tuple[str, int]]) -> None:
         """See where these partitions begin and end now, also by what other servers did."""
@@ -244,7 +258,9 @@ class Topics:
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         places = [(one.topic, one.partition) for one in wanted]
         while True:
-            await self.streams.look(places)
+            with suppress(StoreUnreachable, StoreForbids):
+                # What was read before can be read again while a database is away.
+                await self.streams.look(places)
             fetched = await self._read(wanted, min(bytes_max, FETCH_BYTES_MAX))
             missing = bytes_min - sum(one.size_bytes for one in fetched)
             is_wrong = any(one.error is not None for one in fetched)
@@ -355,10 +371,10 @@ async def _read_one(found: Partition, one: FetchOne, bytes_max: int, *, is_first
         return answer
     try:
         batches = await found.read(one.offset, bytes_max=max(bytes_max, 1))
-    except (OffsetOutOfRange, LogCorrupted) as error:
+    except (OffsetOutOfRange, LogCorrupted, StoreUnreachable) as error:
         answer.error = error
         return answer
-    except LogClosed as error:
+    except (LogClosed, TopicNotFound) as error:
         answer.error = TopicNotFound(str(error))
         return answer
     if batches and (is_first or len(batches[0]) <= bytes_max):

@@ -37,8 +37,8 @@ def backup_command(
     from penstock.log.recovery import LogCorrupted
     from penstock.log.survey import NothingToRead
     from penstock.runtime.interface import FolderTaken
-    from penstock.streams.embedded.offset_store import UnknownOffsetRecord
     from penstock.streams.embedded.topic_catalog import UnknownFact
+    from penstock.streams.group_records import UnknownOffsetRecord
 
     try:
         done = _copy_with_progress(folder.resolve(), target.resolve())

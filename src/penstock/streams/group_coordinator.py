@@ -27,13 +27,15 @@ A commit that says itself how long it is to be kept is taken at its word.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.contract.limits import GROUP_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_BYTES_MAX, GROUPS_MAX, OFFSETS_MAX
-from penstock.core.consumer_group.group import Answer, Group
+from penstock.core.consumer_group.group import Answer, Group, GroupRecord
 from penstock.core.consumer_group.members import GroupSettings
 from penstock.core.consumer_group.requests import (
     NO_GENERATION,
+    BadGroupName,
     GroupFull,
     GroupNotEmpty,
     GroupNotFound,
@@ -45,6 +47,7 @@ from penstock.core.consumer_group.requests import (
     JoinRequest,
     Leaver,
     MemberTooLarge,
+    NotCoordinator,
     Synced,
     SyncRequest,
     TooManyGroups,
@@ -54,7 +57,7 @@ from penstock.core.consumer_group.requests import (
 )
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.runtime.interface import Runtime
-from penstock.streams.embedded.offset_store import CommittedOffset, Offsets, Place, record_bytes_max, size_of
+from penstock.streams.group_records import CommittedOffset, OffsetStore, Place, StoredGroup, record_bytes_max, size_of
 
 # Timers of the loop are exact to this; a ring that is too early costs another one.
 _TIMER_MS = 1
@@ -84,12 +87,13 @@ class _Timer:
 
 
 class Coordinator:
-    def __init__(self, runtime: Runtime, offsets: Offsets, settings: CoordinatorSettings) -> None:
+    def __init__(self, runtime: Runtime, offsets: OffsetStore, settings: CoordinatorSettings) -> None:
         self._runtime = runtime
         self._settings = settings
         self._offsets = offsets
         self._groups: dict[str, Group] = {}
-        self._waiting: dict[int, asyncio.Future[Joined | Synced]] = {}
+        # By ticket: of which group, and who waits.
+        self._waiting: dict[int, tuple[str, asyncio.Future[Joined | Synced]]] = {}
         self._last_ticket = 0
         self._timers: dict[str, _Timer] = {}
         # What the members of each group say and are assigned, and all of them together.
@@ -98,20 +102,58 @@ class Coordinator:
         self._is_stopping = False
         for name in offsets.groups():
             self._restore(name)
+        offsets.when_lost(self._let_go)
 
     def _restore(self, name: str) -> None:
-        record = self._offsets.generation(name)
-        if record is None:
-            self._groups[name] = Group(name, self._settings.group)
-            return
-        self._groups[name] = Group.restore(name, self._settings.group, record, now_ms=self._now_ms())
+        self._groups[name] = self._restored(name, self._offsets.generation(name))
         self._measure(self._groups[name])
         self._set_timer(self._groups[name])
+
+    def _let_go(self, name: str) -> None:
+        """Send the members of a group away: another server has taken it over."""
+        group = self._groups.pop(name, None)
+        if group is None:
+            return
+        for of, future in self._waiting.values():
+            if of == name and not future.done():
+                future.set_exception(NotCoordinator(f"another server coordinates the group {name!r}"))
+        self._size_bytes -= self._sizes.pop(name, 0)
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.handle.cancel()
+
+    async def hold(self, name: str, *, takes_over: bool = False) -> None:
+        """Coordinate a group, as all that is asked about one of its members needs; raises `NotCoordinator`."""
+        if name in self._groups:
+            return
+        check_group_name(name)
+        if self._is_stopping:
+            raise GroupsStopping("the server is stopping")
+        if await self._offsets.hold(name, takes_over=takes_over):
+            self._restore(name)
+
+    async def elsewhere(self) -> list[tuple[Group, StoredGroup]]:
+        """Return the groups that other servers coordinate, or none, as they were kept last."""
+        return [(self._restored(each.name, each.record), each) for each in await self._offsets.elsewhere()]
+
+    async def seen(self, name: str) -> tuple[Group, Mapping[Place, CommittedOffset]]:
+        """Return a group and its offsets, whichever server coordinates it. Raises `GroupNotFound`."""
+        if name not in self._groups:
+            found = await self._offsets.peek(name)
+            if found is not None:
+                record, offsets = found
+                return self._restored(name, record), offsets
+        return self.find(name), await self._offsets.read(name)
+
+    def _restored(self, name: str, record: GroupRecord | None) -> Group:
+        if record is None:
+            return Group(name, self._settings.group)
+        return Group.restore(name, self._settings.group, record, now_ms=self._now_ms())
 
     def stop(self) -> None:
         """Refuse the waiting calls, and all later ones."""
         self._is_stopping = True
-        for future in self._waiting.values():
+        for _, future in self._waiting.values():
             if not future.done():
                 future.set_exception(GroupsStopping("the server is stopping"))
         for timer in self._timers.values():
@@ -129,17 +171,19 @@ class Coordinator:
 
     async def join(self, name: str, request: JoinRequest) -> Joined:
         """Be a member of the next generation; returns when all others have joined it, or had their time."""
+        await self.hold(name)
         for _ in range(_BUSY_MAX):
             try:
                 said = await self._wait(self._group(name), lambda *at: self._join(name, request, *at))
                 assert isinstance(said, Joined)
                 return said
             except LogBusy:
-                await self._offsets.durable()
+                await self._offsets.durable(name)
         raise LogBusy("the disk is behind")
 
     async def sync(self, name: str, request: SyncRequest) -> Synced:
         """Learn what is assigned; returns when the leader has brought it and it is durable."""
+        await self._hold_if_named(name)
         if name not in self._groups:
             raise UnknownMember(f"there is no group {name[:GROUP_NAME_BYTES_MAX]!r}")
         for _ in range(_BUSY_MAX):
@@ -148,10 +192,16 @@ class Coordinator:
                 assert isinstance(said, Synced)
                 return said
             except LogBusy:
-                await self._offsets.durable()
+                await self._offsets.durable(name)
         raise LogBusy("the disk is behind")
 
-    def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+    async def _hold_if_named(self, name: str) -> None:
+        """A name that no group can have is that of a group there is not."""
+        with suppress(BadGroupName):
+            await self.hold(name)
+
+    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        await self._hold_if_named(name)
         group = self._groups.get(name)
         if group is None:
             raise UnknownMember(f"there is no group {name[:GROUP_NAME_BYTES_MAX]!r}")
@@ -159,12 +209,13 @@ class Coordinator:
 
     async def leave(self, name: str, leavers: Sequence[Leaver]) -> list[GroupRefusal | None]:
         """Let members go; one answer for each."""
+        await self._hold_if_named(name)
         group = self._groups.get(name)
         if group is None:
             return [UnknownMember(f"there is no group {name[:GROUP_NAME_BYTES_MAX]!r}") for _ in leavers]
         refusals, answers = group.leave(leavers, now_ms=self._now_ms())
         self._after(group, answers)
-        await self._offsets.durable()
+        await self._offsets.durable(name)
         return refusals
 
     def check_commit(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
@@ -197,28 +248,29 @@ class Coordinator:
                 self._offsets.commit(name, rows)
                 break
             except LogBusy:
-                await self._offsets.durable()
+                await self._offsets.durable(name)
         else:
             raise LogBusy("the disk is behind")
-        await self._offsets.durable()
+        await self._offsets.durable(name)
 
     async def committed(self, name: str) -> Mapping[Place, CommittedOffset]:
-        found = dict(self._offsets.of(name))
-        await self._offsets.durable()
-        return found
+        return await self._offsets.read(name)
 
     async def forget_offsets(self, name: str, places: Iterable[Place]) -> None:
         known = self._offsets.of(name)
         self._offsets.forget(name, [place for place in places if place in known])
-        await self._offsets.durable()
+        await self._offsets.durable(name)
 
     async def delete(self, name: str) -> None:
         """Forget a group and its offsets. Raises `GroupNotFound` or `GroupNotEmpty`; durable on return."""
+        if name not in self._groups:
+            group, _ = await self.seen(name)
+            await self.hold(name, takes_over=group.state is GroupState.EMPTY)
         group = self.find(name)
         if group.state is not GroupState.EMPTY:
             raise GroupNotEmpty(f"the group {name!r} has members")
         self._drop(group)
-        await self._offsets.durable()
+        await self._offsets.durable(name)
 
     async def tidy(self) -> None:
         """Write what could not be written, and keep the log short."""
@@ -281,7 +333,7 @@ class Coordinator:
             raise GroupsStopping("the server is stopping")
         self._last_ticket = ticket = self._last_ticket + 1
         future: asyncio.Future[Joined | Synced] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = future
+        self._waiting[ticket] = group.name, future
         try:
             self._after(group, ask(ticket, self._now_ms()))
             said = await future
@@ -295,13 +347,13 @@ class Coordinator:
             raise
         finally:
             del self._waiting[ticket]
-        await self._offsets.durable()
+        await self._offsets.durable(group.name)
         return said
 
     def _after(self, group: Group, answers: list[Answer]) -> None:
         """Do what follows from a decision."""
         for ticket, said in answers:
-            future = self._waiting.get(ticket)
+            _, future = self._waiting.get(ticket, ("", None))
             if future is None or future.done():
                 continue
             if isinstance(said, GroupRefusal):

@@ -139,6 +139,27 @@ class TopicOf(Generic[P_co]):
 Topic: TypeAlias = TopicOf[Partition]
 
 
+class Broker(NamedTuple):
+    """A server, as Kafka's clients reach it."""
+
+    number: int
+    host: str
+    port: int
+
+
+class Brokers(Protocol):
+    """The servers that share the topics. Any of them serves any partition; a group has one of them."""
+
+    @property
+    def own_number(self) -> int: ...
+
+    def number_of(self, node: str) -> int: ...
+
+    async def others(self) -> list[Broker]:
+        """Return those that are heard, beside this one."""
+        ...
+
+
 class TopicStore(Protocol):
     """All topics of an engine. Changes are made one after the other, each wholly or not at all."""
 

@@ -44,6 +44,7 @@ async def reset_offsets(request: Request) -> Answer:
     if has_members and not asked.dry_run:
         raise GroupNotEmpty(f"the group {group!r} has members; stop its consumers, and set its offsets then")
     chosen = range(len(topic.partitions)) if isinstance(asked.partitions, UnsetType) else asked.partitions
+    await streams.groups.coordinator.hold(group, takes_over=not has_members)
     before = await streams.groups.committed(group, {asked.topic: list(chosen)})
     rows, commits = [], []
     for there in before:

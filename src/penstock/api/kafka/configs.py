@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from penstock.api.kafka.errors import REFUSALS, BadConfig, BadRequest, code_of
-from penstock.api.kafka.request import NODE_ID, Request, Values, in_turns, once_each
+from penstock.api.kafka.request import Request, Values, in_turns, once_each
 from penstock.broker.access import Role
 from penstock.contract.topic_settings import (
     KAFKA_NO_BOUND,
@@ -212,7 +212,7 @@ def _rows_of(request: Request, kind: int, name: str) -> list[Values]:
     if kind == _TOPIC:
         request.check_topic(Role.SEE, name)
         return described(service.topics.streams.find(name).settings, service.topic_defaults)
-    if kind == _BROKER and name in ("", str(NODE_ID)):
+    if kind == _BROKER and name in ("", str(request.node_id)):
         return _of_broker(request)
     raise BadRequest(f"there is nothing to be configured of kind {kind} and name {name!r}")
 

@@ -19,6 +19,7 @@ from penstock.broker.consumer_groups import (
     MemberIdNeeded,
     MemberTooLarge,
     MetadataTooLarge,
+    NotCoordinator,
     PartitionUnknown,
     RebalanceInProgress,
     TooManyGroups,
@@ -26,6 +27,7 @@ from penstock.broker.consumer_groups import (
     TopicSubscribed,
     UnknownMember,
 )
+from penstock.broker.topics import StoreForbids, StoreUnreachable
 from penstock.contract.topic_settings import BadTopicSettings
 from penstock.log.interface import LogBusy, LogClosed, LogFull, OffsetOutOfRange
 from penstock.streams.compression import UnpackedTooLarge, UnsupportedCodec
@@ -124,6 +126,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     BadSessionTimeout: ErrorCode.invalid_session_timeout,
     GroupFull: ErrorCode.group_max_size_reached,
     GroupsStopping: ErrorCode.coordinator_not_available,
+    NotCoordinator: ErrorCode.not_coordinator,
     TooManyGroups: ErrorCode.coordinator_not_available,
     MemberTooLarge: ErrorCode.invalid_request,
     GroupNotFound: ErrorCode.group_id_not_found,
@@ -132,6 +135,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     MetadataTooLarge: ErrorCode.offset_metadata_too_large,
     TooManyOffsets: ErrorCode.policy_violation,
     PartitionUnknown: ErrorCode.unknown_topic_or_partition,
+    StoreUnreachable: ErrorCode.request_timed_out,
+    StoreForbids: ErrorCode.kafka_storage_error,
 }
 REFUSALS = tuple(_CODES)
 # How often each was answered by this process, by its name: for metrics.
@@ -143,6 +148,7 @@ _COORDINATOR: dict[type, ErrorCode] = {
     LogFull: ErrorCode.coordinator_not_available,
     LogBusy: ErrorCode.coordinator_not_available,
     LogClosed: ErrorCode.coordinator_not_available,
+    StoreUnreachable: ErrorCode.coordinator_not_available,
 }
 
 
@@ -157,7 +163,7 @@ def code_of(error: Exception) -> ErrorCode:
 
 
 def group_code_of(error: Exception) -> ErrorCode:
-    code = _COORDINATOR.get(type(error))
+    code = next((_COORDINATOR[kind] for kind in type(error).__mro__ if kind in _COORDINATOR), None)
     if code is None:
         return code_of(error)
     ANSWERED[code.name] += 1

@@ -94,7 +94,7 @@ async def list_groups(request: Request) -> Values:
     kinds = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     states = [state for state in GroupState if state.value.lower() in wanted]
     is_none = (wanted and not states) or (kinds and "classic" not in kinds)
-    found = [] if is_none else await request.service.groups.listed(states)
+    found = [] if is_none else await request.service.groups.listed(states, is_own=True)
     groups = [
         {
             "group_id": each.group,
@@ -218,7 +218,8 @@ async def heartbeat(request: Request) -> Values:
     error = 0
     try:
         request.check_group(Role.RECEIVE, body.group_id)
-        request.service.groups.coordinator.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
+        coordinator = request.service.groups.coordinator
+        await coordinator.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
     except REFUSALS as problem:
         error = group_code_of(problem)
     return {"throttle_time": 0, "error_code": error}

@@ -3,23 +3,26 @@
     ApiVersions, Metadata, DescribeCluster, FindCoordinator, DescribeLogDirs        asked by clients
     ElectLeaders, ListPartitionReassignments, DescribeQuorum, DescribeTopicPartitions  asked by tools
 
-There is one broker, so every question of where has one answer: the address the client
-used, or the advertised one. It leads every partition and always will, so every other
-answer is that of a healthy cluster of one.
+One server alone answers every question of where with the address that the client used, or the advertised one: it leads
+every partition and always will. Of several servers over a database any serves every partition. The leader that is named
+is only to spread the work, so nothing goes wrong when clients know an old one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from crc32c import crc32c
 from kio.schema.errors import ErrorCode
 
-from penstock.api.kafka.errors import REFUSALS, code_of
-from penstock.api.kafka.request import CLUSTER_ID, NODE_ID, Request, Values, in_turns, on_cluster, on_topic
+from penstock.api.kafka.errors import REFUSALS, code_of, group_code_of
+from penstock.api.kafka.request import CLUSTER_ID, Request, Values, in_turns, on_cluster, on_topic
 from penstock.api.kafka.wire.schema import OFFERED
 from penstock.broker.access import Role
+from penstock.broker.consumer_groups import GroupsStopping, NotCoordinator
 from penstock.contract.limits import TOPICS_ASKED_FOR_MAX, TOPICS_AUTO_CREATED_MAX
 from penstock.streams.interface import (
+    Broker,
     PartitionNotFound,
     TooManyPartitions,
     Topic,
@@ -49,24 +52,28 @@ def offered(*, error: int) -> Values:
 
 async def metadata(request: Request) -> Values:
     wanted: list[SimpleNamespace] | None = request.body.topics
+    brokers = await request.brokers()
     # All topics; the oldest version says so by naming none.
     if wanted is None or (request.version == 0 and not wanted):
-        found = await in_turns(_visible(request), lambda topic: _topic(request, topic))
+        found = await in_turns(_visible(request), lambda topic: _topic(request, topic, brokers))
     else:
         missing = [each.name for each in wanted if each.name is not None and _is_made(request, each.name)]
         refused = await _make(request, list(dict.fromkeys(missing)))
-        found = await in_turns(wanted, lambda each: _found(request, each, refused.get(each.name)))
-    return {"throttle_time": 0, "error_code": 0, **_brokers(request), "cluster_id": CLUSTER_ID, "topics": found}
+        found = await in_turns(wanted, lambda each: _found(request, each, refused.get(each.name), brokers))
+    there = {**_brokers(request, brokers), "cluster_id": CLUSTER_ID}
+    return {"throttle_time": 0, "error_code": 0, **there, "topics": found}
 
 
 async def describe_cluster(request: Request) -> Values:
-    return {"throttle_time": 0, "error_code": 0, "cluster_id": CLUSTER_ID, **_brokers(request)}
+    return {"throttle_time": 0, "error_code": 0, "cluster_id": CLUSTER_ID, **_brokers(request, await request.brokers())}
 
 
-def _brokers(request: Request) -> Values:
-    host, port = request.address
-    broker = {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port, "rack": None, "is_fenced": False}
-    found = {"brokers": [broker], "controller_id": NODE_ID}
+def _brokers(request: Request, brokers: Sequence[Broker]) -> Values:
+    rows = [
+        {"node_id": number, "broker_id": number, "host": host, "port": port, "rack": None, "is_fenced": False}
+        for number, host, port in brokers
+    ]
+    found = {"brokers": rows, "controller_id": min(each.number for each in brokers)}
     if getattr(request.body, "include_cluster_authorized_operations", False):
         return {**found, "cluster_authorized_operations": on_cluster(request.caller)}
     return found
@@ -100,53 +107,60 @@ async def _make(request: Request, names: list[str]) -> dict[str, Exception]:
     return {name: error for name, error in refused.items() if not isinstance(error, TopicExists)}
 
 
-def _found(request: Request, wanted: SimpleNamespace, refused: Exception | None) -> Values:
+def _found(request: Request, wanted: SimpleNamespace, refused: Exception | None, brokers: Sequence[Broker]) -> Values:
     topic_id = getattr(wanted, "topic_id", _NO_ID)
     name: str | None = wanted.name
     try:
         if name is None:
-            return _by_id(request, topic_id)
+            return _by_id(request, topic_id, brokers)
         request.check_topic(Role.SEE, name)
         # Of a name that no topic can have, this is worth knowing more than that there is none of it.
         check_topic_name(name)
         if refused is not None:
             raise refused
-        return _topic(request, request.service.topics.streams.find(name))
+        return _topic(request, request.service.topics.streams.find(name), brokers)
     except REFUSALS as error:
         return _refused(name, topic_id, code_of(error))
 
 
-def _by_id(request: Request, topic_id: bytes) -> Values:
+def _by_id(request: Request, topic_id: bytes, brokers: Sequence[Broker]) -> Values:
     try:
-        return _topic(request, request.find_by_id(Role.SEE, topic_id))
+        return _topic(request, request.find_by_id(Role.SEE, topic_id), brokers)
     except TopicNotFound:
         return _refused(None, topic_id, ErrorCode.unknown_topic_id)
 
 
-def _topic(request: Request, topic: Topic) -> Values:
+def _topic(request: Request, topic: Topic, brokers: Sequence[Broker]) -> Values:
     found = {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [partition_row(index) for index in range(len(topic.partitions))],
+        "partitions": [partition_row(topic, index, brokers) for index in range(len(topic.partitions))],
     }
     if getattr(request.body, "include_topic_authorized_operations", False):
         return {**found, "topic_authorized_operations": on_topic(request.caller, topic.name)}
     return found
 
 
-def partition_row(index: int) -> Values:
-    # No epoch is said: there is one leader, and nothing that a client could find out by asking for its epochs.
-    here = [NODE_ID]
+def partition_row(topic: Topic, index: int, brokers: Sequence[Broker]) -> Values:
+    # No epoch is said: nothing goes wrong with an old leader, so there is nothing that a client need find out by it.
+    leader = leader_of(topic, index, [each.number for each in brokers])
     return {
         "error_code": 0,
         "partition_index": index,
-        "leader_id": NODE_ID,
-        "replica_nodes": here,
-        "isr_nodes": here,
+        "leader_id": leader,
+        "replica_nodes": [leader],
+        "isr_nodes": [leader],
         "offline_replicas": [],
     }
+
+
+def leader_of(topic: Topic, index: int, numbers: Sequence[int]) -> int:
+    """Return the server that is named for a partition: a server that comes or goes moves only its own."""
+    if len(numbers) == 1:
+        return numbers[0]
+    return max(numbers, key=lambda number: (crc32c(b"%d/%d/%d" % (number, topic.number, index)), number))
 
 
 def _refused(name: str | None, topic_id: bytes, error: int) -> Values:
@@ -157,20 +171,40 @@ async def find_coordinator(request: Request) -> Values:
     body: Any = request.body
     kind: int = getattr(body, "key_type", 0)
     if hasattr(body, "coordinator_keys"):
-        return {"throttle_time": 0, "coordinators": [_coordinator(request, key, kind) for key in body.coordinator_keys]}
-    return {"throttle_time": 0, **_coordinator(request, body.key, kind)}
+        rows = [await _coordinator(request, key, kind) for key in body.coordinator_keys]
+        return {"throttle_time": 0, "coordinators": rows}
+    return {"throttle_time": 0, **await _coordinator(request, body.key, kind)}
 
 
-def _coordinator(request: Request, key: str, kind: int) -> Values:
-    host, port = request.address
+async def _coordinator(request: Request, key: str, kind: int) -> Values:
+    found = Broker(request.node_id, *request.address)
     try:
         # Of transactions too, which are refused by InitProducerId: only there do all clients take no for an answer.
         if kind != _TRANSACTION:
             request.check_group(Role.SEE, key)
+            found = await _coordinating(request, key)
     except REFUSALS as error:
         where = {"node_id": -1, "host": "", "port": -1}
-        return {**where, "key": key, "error_code": code_of(error), "error_message": str(error)}
-    return {"key": key, "node_id": NODE_ID, "host": host, "port": port, "error_code": 0, "error_message": None}
+        return {**where, "key": key, "error_code": group_code_of(error), "error_message": str(error)}
+    where = {"node_id": found.number, "host": found.host, "port": found.port}
+    return {**where, "key": key, "error_code": 0, "error_message": None}
+
+
+async def _coordinating(request: Request, group: str) -> Broker:
+    """Return the server that coordinates a group: this one from now on, if none does."""
+    here = Broker(request.node_id, *request.address)
+    brokers = request.service.brokers
+    if brokers is None:
+        return here
+    try:
+        await request.service.groups.coordinator.hold(group)
+    except NotCoordinator as error:
+        number = brokers.number_of(error.node)
+        for each in await brokers.others():
+            if each.number == number:
+                return each
+        raise GroupsStopping(f"the server {error.node} that coordinates the group serves no Kafka clients") from None
+    return here
 
 
 async def describe_log_dirs(request: Request) -> Values:
@@ -235,22 +269,23 @@ async def list_partition_reassignments(request: Request) -> Values:  # noqa: ARG
 
 
 async def describe_quorum(request: Request) -> Values:
+    here = request.node_id
     topics = [
         {
             "topic_name": topic.topic_name,
-            "partitions": [_quorum(topic.topic_name, each.partition_index) for each in topic.partitions],
+            "partitions": [_quorum(here, topic.topic_name, each.partition_index) for each in topic.partitions],
         }
         for topic in request.body.topics
     ]
     host, port = request.address
-    node = {"node_id": NODE_ID, "listeners": [{"name": "PLAINTEXT", "host": host, "port": port}]}
+    node = {"node_id": here, "listeners": [{"name": "PLAINTEXT", "host": host, "port": port}]}
     return {"error_code": 0, "error_message": None, "topics": topics, "nodes": [node]}
 
 
-def _quorum(topic: str, partition: int) -> Values:
+def _quorum(node_id: int, topic: str, partition: int) -> Values:
     is_known = (topic, partition) == (_METADATA_TOPIC, 0)
     voter = {
-        "replica_id": NODE_ID,
+        "replica_id": node_id,
         "replica_directory_id": _NO_ID,
         "log_end_offset": 0,
         "last_fetch_timestamp": -1,
@@ -260,7 +295,7 @@ def _quorum(topic: str, partition: int) -> Values:
         "partition_index": partition,
         "error_code": 0 if is_known else ErrorCode.unknown_topic_or_partition,
         "error_message": None,
-        "leader_id": NODE_ID if is_known else -1,
+        "leader_id": node_id if is_known else -1,
         "leader_epoch": 0 if is_known else -1,
         "high_watermark": 0 if is_known else -1,
         "current_voters": [voter] if is_known else [],
@@ -275,13 +310,14 @@ async def describe_topic_partitions(request: Request) -> Values:
     names = sorted({each.name for each in request.body.topics or _visible(request)})
     left = min(max(1, request.body.response_partition_limit), _PARTITIONS_MAX)
     rows: list[Values] = []
+    brokers = await request.brokers()
     for name in names:
         if name < first[0]:
             continue
         if left == 0:
             return _page(rows, name, 0)
         start = first[1] if name == first[0] else 0
-        row, count = _described(request, name, start, left)
+        row, count = _described(request, name, range(start, start + left), brokers)
         rows.append(row)
         left -= len(row["partitions"])
         if start + len(row["partitions"]) < count:
@@ -294,7 +330,7 @@ def _page(rows: list[Values], next_topic: str | None, next_partition: int) -> Va
     return {"throttle_time": 0, "topics": rows, "next_cursor": cursor}
 
 
-def _described(request: Request, name: str, start: int, most: int) -> tuple[Values, int]:
+def _described(request: Request, name: str, indexes: range, brokers: Sequence[Broker]) -> tuple[Values, int]:
     """Return a topic with some of its partitions, and how many it has."""
     try:
         request.check_topic(Role.SEE, name)
@@ -303,8 +339,8 @@ def _described(request: Request, name: str, start: int, most: int) -> tuple[Valu
         return {"error_code": code_of(error), "name": name, "topic_id": _NO_ID, **_NOTHING}, 0
     count = len(topic.partitions)
     partitions = [
-        {**partition_row(index), "eligible_leader_replicas": None, "last_known_elr": None}
-        for index in range(start, min(count, start + most))
+        {**partition_row(topic, index, brokers), "eligible_leader_replicas": None, "last_known_elr": None}
+        for index in indexes[: max(0, count - indexes.start)]
     ]
     return {
         "error_code": 0,

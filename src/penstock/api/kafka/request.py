@@ -16,10 +16,10 @@ from penstock.api.kafka.errors import GroupNotAllowed, TopicNotAllowed
 from penstock.broker.access import Access, Caller, Role, spoken
 from penstock.broker.activity import Activity
 from penstock.broker.consumer_groups import Groups
-from penstock.broker.topics import Topics
+from penstock.broker.topics import StoreUnreachable, Topics
 from penstock.contract.topic_settings import TopicSettings
 from penstock.runtime.system import SystemClock
-from penstock.streams.interface import Topic, TopicNotFound
+from penstock.streams.interface import Broker, Brokers, Topic, TopicNotFound
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -45,6 +45,8 @@ class Service:
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     # Within this topics are made; it says which ones a caller may not have, and why.
     making_topics: Callable[[Caller, Sequence[str]], AbstractAsyncContextManager[dict[str, Exception]]]
+    # The other servers, where there may be some.
+    brokers: Brokers | None = None
     activity: Activity = field(default_factory=lambda: Activity.in_memory(SystemClock().now_ms))
 
 
@@ -65,6 +67,21 @@ class Request:
     def address(self) -> tuple[str, int]:
         """The address given to clients."""
         return self.service.advertised or self.here
+
+    @property
+    def node_id(self) -> int:
+        brokers = self.service.brokers
+        return NODE_ID if brokers is None else brokers.own_number
+
+    async def brokers(self) -> list[Broker]:
+        """Return the servers there are, this one first, by the address that the client knows it by."""
+        here = Broker(self.node_id, *self.address)
+        if self.service.brokers is None:
+            return [here]
+        try:
+            return [here, *await self.service.brokers.others()]
+        except StoreUnreachable:
+            return [here]
 
     async def create_topics(self, wanted: Sequence[tuple[str, TopicSettings]]) -> list[Topic | Exception]:
         """Make topics, durably, but none beyond what the caller may have; return each, or why there is none."""

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from penstock.api.kafka.configs import described, settings_of
 from penstock.api.kafka.errors import REFUSALS, BadAssignment, BadReplication, BadRequest, code_of
-from penstock.api.kafka.request import NODE_ID, Request, Values, once_each
+from penstock.api.kafka.request import Request, Values, once_each
 from penstock.broker.access import Role
 from penstock.contract.limits import TOPIC_PARTITIONS_MAX
 from penstock.contract.topic_settings import TopicSettings
@@ -78,7 +78,7 @@ def _refused(name: str, error: Exception) -> Values:
 def _partitions(request: Request, wanted: SimpleNamespace) -> int:
     """Return how many partitions a new topic is to have."""
     if wanted.assignments:
-        _check_assignments([each.broker_ids for each in wanted.assignments])
+        _check_assignments(request.node_id, [each.broker_ids for each in wanted.assignments])
         if sorted(each.partition_index for each in wanted.assignments) != [*range(len(wanted.assignments))]:
             raise BadAssignment("partitions are numbered from 0 on, without gaps")
         return len(wanted.assignments)
@@ -97,9 +97,9 @@ def _checked_count(count: int) -> int:
     return count
 
 
-def _check_assignments(assignments: list[list[int]]) -> None:
-    if any(brokers != [NODE_ID] for brokers in assignments):
-        raise BadAssignment(f"every partition has one replica, on the broker {NODE_ID}")
+def _check_assignments(node_id: int, assignments: list[list[int]]) -> None:
+    if any(brokers != [node_id] for brokers in assignments):
+        raise BadAssignment(f"every partition has one replica, on the broker {node_id}")
 
 
 async def delete_topics(request: Request) -> Values:
@@ -165,7 +165,7 @@ def _check_growth(request: Request, wanted: SimpleNamespace) -> None:
         raise PartitionsCannotShrink(f"the topic {wanted.name} has {now} partitions already")
     request.service.topics.check_share(request.caller, wanted.count - now)
     if wanted.assignments is not None:
-        _check_assignments([each.broker_ids for each in wanted.assignments])
+        _check_assignments(request.node_id, [each.broker_ids for each in wanted.assignments])
         if len(wanted.assignments) != wanted.count - now:
             raise BadAssignment(f"{len(wanted.assignments)} assignments for {wanted.count - now} new partitions")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.broker.access import KeyNeeded, KeyUnknown, NotAllowed, RateLimited, TooManyQueuesMade
-from penstock.broker.consumer_groups import BadGroupName, GroupNotEmpty, GroupNotFound
+from penstock.broker.consumer_groups import BadGroupName, GroupNotEmpty, GroupNotFound, NotCoordinator
 from penstock.broker.long_polls import TooManyWaiting
 from penstock.broker.queues import MessageNotFound, NotLeased, NotScheduled, Stopping
 from penstock.broker.redrives import TaskNotFound, TooManyRedrives
@@ -224,6 +224,8 @@ _PROBLEMS: dict[type[BaseException], Callable[[Exception], Problem]] = {
     ProducerUnknown: _named("producer_unknown", "producer_id"),
     GroupNotFound: _plain("group_not_found"),
     GroupNotEmpty: _plain("group_not_empty"),
+    # Another server coordinates it, so it has members.
+    NotCoordinator: _plain("group_not_empty"),
     BadGroupName: _named("bad_field", "group"),
     ShardNotFound: _named("shard_not_found", "shard"),
     NotWrittenYet: _named("bad_field", "before"),

@@ -29,6 +29,7 @@ from penstock.broker.queues import Queues
 from penstock.broker.sessions import Sessions
 from penstock.broker.topics import Topics
 from penstock.contract.limits import BODY_VALUES_MAX, DURATION_MS_MAX, LEASE_MS_MAX, MIB
+from penstock.streams.interface import Brokers
 from penstock.wire.frames import FRAME_TYPE
 
 
@@ -48,6 +49,8 @@ class Streams:
     topics: Topics
     groups: Groups
     kafka: str | None = None
+    # The other servers, where there may be some.
+    brokers: Brokers | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,14 @@ class GroupsStopping(GroupRefusal):
     """The server is stopping: it lets no member in and sends waiting ones away. They find the next server."""
 
 
+class NotCoordinator(GroupRefusal):
+    """Another server coordinates the group; ``node`` is its name, where it is known."""
+
+    def __init__(self, message: str, node: str = "") -> None:
+        super().__init__(message)
+        self.node = node
+
+
 class MemberIdNeeded(GroupRefusal):
     """A new member is to join once more, by the id it is given here: so a join that is repeated makes no ghosts."""
 

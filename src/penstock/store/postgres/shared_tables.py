@@ -168,13 +168,23 @@ async def drain_node(connection: "AsyncConnection[object]", schema: str, name: s
     return await found.fetchone() is not None
 
 
+@dataclass(slots=True)
+class Identity:
+    """Which server of a database this process is."""
+
+    name: str
+    # Of the process: a later one of the same name has another.
+    incarnation: int
+    # Where Kafka clients reach it, as HOST:PORT; "" if they do not.
+    kafka: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A server, as it presents itself."""
 
-    name: str
+    identity: Identity
     address: str
-    incarnation: int
     # Serving, draining or stopped, at this moment.
     state: Callable[[], str]
     # Called when an operator wants it to stop.
@@ -185,6 +195,10 @@ class NodeTable:
     def __init__(self, database: Database, now_ms: Callable[[], int]) -> None:
         self._database = database
         self._now_ms = now_ms
+
+    async def brokers(self) -> list[tuple[str, str]]:
+        """Return the servers that Kafka clients reach now: name, and HOST:PORT."""
+        return [(name, kafka) for name, kafka in await self._database.ask("list_brokers", lost_ms=LOST_MS)]
 
     @asynccontextmanager
     async def presenting(self, node: Node, log_event: LogEventWriter) -> AsyncIterator[None]:
@@ -200,20 +214,25 @@ class NodeTable:
                     await self._beat(node, STOPPED)
 
     async def _beat_on(self, node: Node, log_event: LogEventWriter) -> None:
-        is_told = has_drained = False
+        is_told = has_drained = is_presented = False
+        me = node.identity
         while True:
             with suppress(StoreUnreachable, StoreForbids, psycopg.Error):
                 is_to_drain = await self._beat(node, node.state())
+                if is_to_drain is not None and not is_presented:
+                    asked = {"kafka": me.kafka, "node": me.name, "incarnation": me.incarnation}
+                    is_presented = bool(await self._database.ask("present_kafka", **asked))
                 if is_to_drain is None and not is_told:
                     is_told = True
-                    log_event(NODE_NAME_TAKEN, node=node.name)
+                    log_event(NODE_NAME_TAKEN, node=me.name)
                 if is_to_drain and not has_drained:
                     has_drained = True
                     node.drain()
             await asyncio.sleep(_BEAT_S)
 
     async def _beat(self, node: Node, state: str) -> bool | None:
+        me = node.identity
         (is_to_drain,) = await self._database.call_ungated(
-            "beat", node.name, node.incarnation, node.address, __version__, state, self._now_ms(), LOST_MS
+            "beat", me.name, me.incarnation, node.address, __version__, state, self._now_ms(), LOST_MS
         )
         return is_to_drain if is_to_drain is None else bool(is_to_drain)

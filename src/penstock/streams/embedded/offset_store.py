@@ -12,158 +12,40 @@ Laws of this file
    nothing: only a whole one lets segments go.
 3. A value and its tombstone may go in this order only, and a log loses only its front.
 
-The records of the log have a key, of which the last counts:
-
-    key                            value
-    [1, group, topic, partition]   [1, offset, leader epoch, metadata, committed at, expires at | nil]
-    [2, group]                     [1, at, generation, type, protocol, leader, [member, …]]
-                                   none: it is forgotten
-
-    member: [id, instance | nil, client, host, session, rebalance, [[protocol, metadata], …], assignment]
-
-All is MessagePack. A value begins with its version, and a key with its kind. One that is
-not known here was written by a later version, and is refused rather than dropped.
+`group_records.py` has the records of the log: of each key the last counts.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from penstock.contract.limits import GROUP_NAME_BYTES_MAX, MIB
 from penstock.core.consumer_group.group import GroupRecord
-from penstock.core.consumer_group.members import Member, size_bytes
-from penstock.core.consumer_group.requests import JoinRequest
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
 from penstock.log.interface import LogBusy, LogFull, Reservation
 from penstock.log.inventory import open_listed
 from penstock.log.settings import LogSettings
-from penstock.runtime.interface import Buffer, Runtime
+from penstock.runtime.interface import Runtime
+from penstock.streams.group_records import (
+    RECORD_BYTES,
+    CommittedOffset,
+    Place,
+    StoredGroup,
+    Written,
+    read_group,
+    read_key,
+    read_offset,
+    write_group,
+    write_offset,
+)
 
 _READ_BYTES = MIB
 # In one batch: with the longest names and metadata they are far below BATCH_BYTES_MAX.
 _ROWS_MAX = 1_000
 
 LOG_SETTINGS = LogSettings(segment_bytes_max=4 * MIB, allocate_bytes=MIB, spare_bytes=MIB)
-
-OFFSET = 1
-GROUP = 2
-VERSION = 1
-
-# Of a record beside its key and value, and of a member beside what is counted in `record_bytes_max`.
-RECORD_BYTES = 32
-_MEMBER_BYTES = 64
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list)
-
-Written = tuple[bytes, bytes | None]
-Place = tuple[str, int]
-
-
-class UnknownOffsetRecord(Exception):
-    """The log of offsets was written by a later version. Nothing was changed."""
-
-
-class CommittedOffset(NamedTuple):
-    """A committed offset."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    committed_at_ms: int
-    expires_at_ms: int | None = None
-
-
-def write_offset(group: str, place: Place, kept: CommittedOffset | None) -> Written:
-    key = _encoder.encode((OFFSET, group, *place))
-    return key, None if kept is None else _encoder.encode((VERSION, *kept))
-
-
-def write_group(group: str, record: GroupRecord | None) -> Written:
-    key = _encoder.encode((GROUP, group))
-    if record is None:
-        return key, None
-    members = [_member(each) for each in record.members]
-    head = (VERSION, record.at_ms, record.generation, record.protocol_type, record.protocol, record.leader)
-    return key, _encoder.encode((*head, members))
-
-
-def read_key(key: Buffer) -> tuple[str, Place | None]:
-    """Return whose it is, and where in which topic; None for a generation."""
-    kind, group, *place = _decoder.decode(key)
-    if kind == OFFSET:
-        topic, partition = place
-        return group, (topic, partition)
-    if kind == GROUP:
-        return group, None
-    raise UnknownOffsetRecord(f"the log of offsets has a record of kind {kind!r}")
-
-
-def read_offset(value: Buffer) -> CommittedOffset:
-    return CommittedOffset(*_fields(value))
-
-
-def read_group(value: Buffer) -> GroupRecord:
-    at_ms, generation, protocol_type, protocol, leader, members = _fields(value)
-    return GroupRecord(
-        at_ms, generation, protocol_type, protocol, leader, tuple(_read_member(each) for each in members)
-    )
-
-
-def record_bytes_max(record: GroupRecord, assignment_bytes: int = 0) -> int:
-    """Return how large a generation may be when it is written, with assignments that are still to come."""
-    names = (record.protocol_type, record.protocol, record.leader)
-    size = sum(len(name.encode()) for name in names) + 2 * _MEMBER_BYTES + assignment_bytes
-    for member in record.members:
-        texts = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
-        size += sum(len(text.encode()) for text in texts) + len(member.assignment) + _MEMBER_BYTES
-        size += member.size_bytes + 10 * len(member.protocols)
-    return size
-
-
-def size_of(request: JoinRequest) -> int:
-    """Return how much larger a generation may be for a member that joins so."""
-    texts = (request.instance_id or "", request.client_id, request.client_host)
-    ids = 2 * sum(len(text.encode()) for text in texts) + 2 * _MEMBER_BYTES
-    return size_bytes(request.protocols) + 10 * len(request.protocols) + ids + len(request.protocol_type.encode())
-
-
-def _fields(value: Buffer) -> list[Any]:
-    version, *fields = _decoder.decode(value)
-    if version != VERSION:
-        raise UnknownOffsetRecord(f"the log of offsets has a record of version {version!r}; this is for {VERSION}")
-    return fields
-
-
-def _member(member: Member) -> tuple[Any, ...]:
-    return (
-        member.member_id,
-        member.instance_id,
-        member.client_id,
-        member.client_host,
-        member.session_timeout_ms,
-        member.rebalance_timeout_ms,
-        member.protocols,
-        member.assignment,
-    )
-
-
-def _read_member(fields: list[Any]) -> Member:
-    member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols, given = fields
-    return Member(
-        member_id=member_id,
-        instance_id=instance_id,
-        client_id=client_id,
-        client_host=client_host,
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=rebalance_timeout_ms,
-        protocols=tuple((name, metadata) for name, metadata in protocols),
-        assignment=given,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +108,24 @@ class Offsets:
         written = self._generations.get(group)
         return None if written is None else read_group(written)
 
-    async def durable(self) -> None:
+    def when_lost(self, let_go: Callable[[str], None]) -> None:
+        """No other server takes anything over."""
+
+    async def hold(self, group: str, *, takes_over: bool = False) -> bool:  # noqa: ARG002 - all are held.
+        return False
+
+    async def elsewhere(self) -> list[StoredGroup]:
+        return []
+
+    async def peek(self, group: str) -> tuple[GroupRecord | None, Mapping[Place, CommittedOffset]] | None:  # noqa: ARG002
+        return None
+
+    async def read(self, group: str) -> Mapping[Place, CommittedOffset]:
+        found = dict(self.of(group))
+        await self.durable()
+        return found
+
+    async def durable(self, group: str = "") -> None:  # noqa: ARG002 - one sync is for all of them.
         """Return when all that has been decided so far is on the disk."""
         await self._log.wait_durable(self._log.end_offset)
 

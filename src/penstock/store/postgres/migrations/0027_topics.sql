@@ -77,7 +77,9 @@ CREATE TABLE penstock.topic_producer (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0
 );
 
--- Which server coordinates a group. Every change of coordinator has a higher epoch, and only the last one may write.
+-- Which server coordinates a group. Every claim has a higher epoch, also of a group that was forgotten, and only the last
+-- one may write.
+CREATE SEQUENCE penstock.group_epoch;
 CREATE TABLE penstock.consumer_group (
     name text COLLATE "C" PRIMARY KEY,
     node text NOT NULL,
