@@ -62,7 +62,7 @@ async def families_of_streams(topics: Topics, groups: Groups) -> list[Any]:
     await topics.look_at(topics.list())
     await _of_topics(families, topics)
     left = ROWS_MAX
-    for place, each in enumerate(await groups.listed()):
+    for place, each in enumerate(await groups.listed(is_own=True)):
         left -= await _of_group(families, groups, each.group) if left > 0 else 0
         if place % _TURN_GROUPS == 0:
             await asyncio.sleep(0)
