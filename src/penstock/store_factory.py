@@ -27,7 +27,7 @@ from penstock.log.inventory import LogMissing, check_listed, enlist, listed
 from penstock.log.writer_queue import off_loop
 from penstock.metrics.health import Journal
 from penstock.runtime.disk import make_folders
-from penstock.runtime.interface import Runtime, Space
+from penstock.runtime.interface import Runtime, Space, beside
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.open_files import files_for_topics
 from penstock.runtime.system import SystemClock, SystemDice, ThreadWorkers, halt, system_runtime
@@ -163,13 +163,8 @@ async def _watching(store: EmbeddedStore) -> AsyncIterator[None]:
             await asyncio.sleep(WATCH_S)
             await store.check_files()
 
-    # Not a TaskGroup, which would wrap what the server raises into a group.
-    looking = asyncio.create_task(look())  # noqa: TID251 - It is awaited below.
-    try:
+    async with beside(look()):
         yield
-    finally:
-        looking.cancel()
-        await asyncio.wait([looking])
 
 
 @asynccontextmanager

@@ -190,6 +190,23 @@ class Key:
     bytes_per_s: int | None = None
 
 
+def as_shown(key: Key, instant_of: Callable[[int], str]) -> dict[str, object]:
+    """Return what may be told of a key, as JSON has it."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "grants": [{"role": grant.role.name.lower(), "queue": grant.pattern} for grant in key.grants],
+        "queues_max": key.queues_max,
+        "requests_per_s": key.requests_per_s,
+        "bytes_per_s": key.bytes_per_s,
+        "created_at": key.created_at,
+        "expires_at": None if key.expires_at_ms is None else instant_of(key.expires_at_ms),
+        "sqs": bool(key.sqs_secret),
+        "old_secret_until": None if key.former is None else instant_of(key.former.ends_at_ms),
+        "ending": key.ending,
+    }
+
+
 class Caller:
     """The caller of a request, and what it may do."""
 

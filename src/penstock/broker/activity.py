@@ -30,7 +30,7 @@ from penstock.contract.limits import (
     FAILED_LOGINS_PER_HOUR,
     PAGE_MAX,
 )
-from penstock.runtime.interface import LogEventWriter
+from penstock.runtime.interface import LogEventWriter, beside
 from penstock.store.audit_log import AuditLog, Entry, MemoryAuditLog
 from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.telemetry import AUDIT_UNWRITTEN
@@ -176,13 +176,10 @@ class Activity:
 async def keeping_activity(activity: Activity) -> AsyncIterator[Activity]:
     """Write down failed logins, and trim the log, for as long as this is entered."""
     await activity.trim()
-    # Not a TaskGroup, which would wrap what the server raises into a group.
-    running = asyncio.create_task(activity._run())  # noqa: TID251 - It is awaited below.
     try:
-        yield activity
+        async with beside(activity._run()):
+            yield activity
     finally:
-        running.cancel()
-        await asyncio.wait([running])
         await activity.write_logins(is_last=True)
 
 

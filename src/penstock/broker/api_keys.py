@@ -55,6 +55,7 @@ from penstock.broker.access import (
     hash_of,
 )
 from penstock.runtime.disk import make_folders, open_regular
+from penstock.runtime.interface import beside
 from penstock.store.errors import StoreUnreachable
 from penstock.telemetry import KEYS_CHANGED, KEYS_DAMAGED
 
@@ -462,13 +463,8 @@ async def following(keys: Followed, log_event: Callable[..., None]) -> AsyncIter
             elif keys.problem and keys.problem != problem:
                 log_event(KEYS_DAMAGED, reason=keys.problem)
 
-    # Not a TaskGroup, which would wrap what the server raises into a group.
-    looking = asyncio.create_task(look())  # noqa: TID251 - It is awaited below.
-    try:
+    async with beside(look()):
         yield
-    finally:
-        looking.cancel()
-        await asyncio.wait([looking])
 
 
 def replace_keys(access: Access, keyring: Keyring | None) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.broker import api_keys
-from penstock.broker.access import KEY_TEXT, BadGrant, Grant, Key, Role, sqs_access_key_id
+from penstock.broker.access import KEY_TEXT, BadGrant, Grant, Key, Role, as_shown, sqs_access_key_id
 from penstock.broker.api_keys import (
     Change,
     KeyExists,
@@ -197,7 +197,7 @@ def list_keys(
         rows.append((key.id, key.name, grants, key.queues_max, key.created_at, ends_at, f"…{key.ending}"))
     columns = ("id", "name", "may", "queues max", "created", "expires", "ends with")
     session.show(
-        [_shown(key) for key in keys],
+        [as_shown(key, _instant_of) for key in keys],
         table(*columns, numbers=["queues max"], rows=rows),
         empty=f"There are no keys in {_place(session.settings)}. Make one with: penstock key create --name admin "
         "--role admin",
@@ -245,7 +245,7 @@ def revoke(
     penstock key revoke 1f2e3d4c5b6a
     """
     key = _change(session.settings, lambda keyring: api_keys.revoke(keyring, key_id)).key
-    session.show(_shown(key), f"Revoked the key {key.id} of {key.name}.")
+    session.show(as_shown(key, _instant_of), f"Revoked the key {key.id} of {key.name}.")
 
 
 @app.command("reset")
@@ -348,7 +348,11 @@ def _show_new(session: LocalSession, done: Change, *, is_drawn: bool = True) -> 
     if session.is_json:
         pair = {"aws_access_key_id": sqs_access_key_id(done.key.id), "aws_secret_access_key": done.key.sqs_secret}
         print_json(
-            {**_shown(done.key), **({"key": done.text} if is_drawn else {}), **(pair if done.key.sqs_secret else {})}
+            {
+                **as_shown(done.key, _instant_of),
+                **({"key": done.text} if is_drawn else {}),
+                **(pair if done.key.sqs_secret else {}),
+            }
         )
         return
     # Not a secret that its owner has already: this may end in a log.
@@ -360,22 +364,6 @@ def _show_new(session: LocalSession, done: Change, *, is_drawn: bool = True) -> 
         remark("Keep it: it is not shown again. Clients take it from PENSTOCK_KEY, or from --key.")
     if done.key.former is not None:
         remark(f"The old secret is good until {_instant_of(done.key.former.ends_at_ms)}.")
-
-
-def _shown(key: Key) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "grants": [{"role": grant.role.name.lower(), "queue": grant.pattern} for grant in key.grants],
-        "queues_max": key.queues_max,
-        "requests_per_s": key.requests_per_s,
-        "bytes_per_s": key.bytes_per_s,
-        "created_at": key.created_at,
-        "expires_at": None if key.expires_at_ms is None else _instant_of(key.expires_at_ms),
-        "sqs": bool(key.sqs_secret),
-        "old_secret_until": None if key.former is None else _instant_of(key.former.ends_at_ms),
-        "ending": key.ending,
-    }
 
 
 def span_ms(option: str, text: str) -> int:

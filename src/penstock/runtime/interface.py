@@ -1,11 +1,13 @@
 """What the rest of the system may ask of the outside world."""
 
+import asyncio
 import errno
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from penstock.frame import Buffer
 from penstock.telemetry import LogEvent
@@ -33,6 +35,7 @@ __all__ = [
     "Space",
     "Timings",
     "Workers",
+    "beside",
 ]
 
 # EX_IOERR of sysexits.h: a supervisor can tell a broken disk from a bug.
@@ -299,3 +302,17 @@ class Halt(Protocol):
 
 class LogEventWriter(Protocol):
     def __call__(self, event: LogEvent, /, **fields: object) -> None: ...
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let work run beside the block, and cancel it at the end of the block.
+
+    It is no TaskGroup, which would wrap what the block raises into a group.
+    """
+    task = asyncio.create_task(work)  # noqa: TID251 - It is awaited below.
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.api.rest.errors import Refused, bad_field
 from penstock.api.rest.request import Answer, Decoder, Request, instant
 from penstock.broker import api_keys
-from penstock.broker.access import GRANTED, BadGrant, Grant, Key, Role, sqs_access_key_id
+from penstock.broker.access import GRANTED, BadGrant, Grant, Role, as_shown, sqs_access_key_id
 from penstock.broker.api_keys import Change, KeyNotFound, Keyring, NewKey, TooManyKeys
 
 YEAR_S = 366 * 24 * 60 * 60
@@ -60,7 +60,7 @@ class KeyOperations:
     async def show(self, request: Request) -> Answer:
         request.caller.check_everywhere(Role.ADMIN)
         keyring = await self.book.read()
-        return Answer({"keys": [_shown(key) for key in (() if keyring is None else keyring.keys)]})
+        return Answer({"keys": [as_shown(key, instant) for key in (() if keyring is None else keyring.keys)]})
 
     async def create(self, request: Request) -> Answer:
         request.caller.check_everywhere(Role.ADMIN)
@@ -111,26 +111,10 @@ class KeyOperations:
         except TooManyKeys as error:
             raise bad_field(str(error), "name") from None
         await request.did(f"key.{done.action}", done.key.name, detail=done.key.id)
-        shown = _shown(done.key)
+        shown = as_shown(done.key, instant)
         if done.text:
             shown["key"] = done.text
             if done.key.sqs_secret:
                 shown["aws_access_key_id"] = sqs_access_key_id(done.key.id)
                 shown["aws_secret_access_key"] = done.key.sqs_secret
         return Answer(shown, status=status, headers=((b"cache-control", b"no-store"),))
-
-
-def _shown(key: Key) -> dict[str, object]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "grants": [{"role": grant.role.name.lower(), "queue": grant.pattern} for grant in key.grants],
-        "queues_max": key.queues_max,
-        "requests_per_s": key.requests_per_s,
-        "bytes_per_s": key.bytes_per_s,
-        "created_at": key.created_at,
-        "expires_at": None if key.expires_at_ms is None else instant(key.expires_at_ms),
-        "sqs": bool(key.sqs_secret),
-        "old_secret_until": None if key.former is None else instant(key.former.ends_at_ms),
-        "ending": key.ending,
-    }

@@ -35,6 +35,7 @@ from penstock.contract.limits import PAGE_MAX
 from penstock.contract.messages import TIERS
 from penstock.contract.names import is_dead_letters
 from penstock.log.interface import LogClosed
+from penstock.runtime.interface import beside
 from penstock.store.errors import QueueNotFound, StoreForbids, StoreUnreachable
 from penstock.store.interface import Counts, Description
 
@@ -242,13 +243,8 @@ class Monitor:
 @asynccontextmanager
 async def running(monitor: Monitor) -> AsyncIterator[Monitor]:
     """Take points of the trends for as long as this is entered."""
-    # Not a TaskGroup, which would wrap what the server raises into a group.
-    task = asyncio.create_task(monitor._run())  # noqa: TID251 - It is awaited below.
-    try:
+    async with beside(monitor._run()):
         yield monitor
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def _rates(now: tuple[int, ...], before: tuple[int, ...], seconds: float) -> list[float]:

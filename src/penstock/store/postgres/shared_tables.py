@@ -20,7 +20,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
-from penstock.runtime.interface import Dice, LogEventWriter
+from penstock.runtime.interface import Dice, LogEventWriter, beside
 from penstock.store.audit_log import Entry, decode_entry, encode_entry
 from penstock.store.errors import StoreForbids, StoreRefuses, StoreUnreachable
 from penstock.store.postgres.database import Database
@@ -203,12 +203,10 @@ class NodeTable:
     @asynccontextmanager
     async def presenting(self, node: Node, log_event: LogEventWriter) -> AsyncIterator[None]:
         """Present a server for as long as this lasts, and say that it has stopped in the end."""
-        beating = asyncio.create_task(self._beat_on(node, log_event))  # noqa: TID251 - It is awaited below.
         try:
-            yield
+            async with beside(self._beat_on(node, log_event)):
+                yield
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
             with suppress(StoreUnreachable, StoreForbids, psycopg.Error, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
                     await self._beat(node, STOPPED)
