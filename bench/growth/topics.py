@@ -1,4 +1,4 @@
-"""``python -m bench.growth.topics``: topics and groups while one thing grows, as microseconds of the processor and ratios.
+"""``python -m bench.growth.topics``: topics and groups while one thing grows, as processor time (µs) and ratios.
 
 Each line has one thing at three sizes, and an operation that does not touch it; where an operation has to touch all
 there is, its cost is divided by how many there are. Files are in memory where the system has a place for that, so that
