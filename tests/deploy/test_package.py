@@ -1,6 +1,7 @@
 """The package: what the wheel holds, and that it is enough; and the site of the documentation."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,16 @@ def test_the_sdist_holds_what_a_packager_builds_and_tests_with(built: Path) -> N
     assert {"src", "tests", "docs", "examples", "bench", "deploy", "requirements", "Makefile", "pyproject.toml"} <= held
 
 
+def test_the_sdist_builds_the_same_wheel_by_itself(built: Path, tmp_path: Path) -> None:
+    with tarfile.open(built / f"penstock-{__version__}.tar.gz") as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"penstock-{__version__}"
+    run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, folder=unpacked)
+    name = f"penstock-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(built / name) as first, zipfile.ZipFile(tmp_path / name) as second:
+        assert sorted(first.namelist()) == sorted(second.namelist())
+
+
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel as the image does into an empty environment; return the folder around it."""
@@ -69,8 +81,13 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def url(installed: Path, tmp_path: Path) -> Iterator[str]:
     """Run the entry point of the image, with a port of its own."""
-    program = str(installed / "venv" / "bin" / "penstock")
-    command = [program, "serve", "--host", "127.0.0.1", "--port", "0", "--no-kafka"]
+    with serving(installed / "venv" / "bin" / "penstock", tmp_path) as found:
+        yield found
+
+
+@contextmanager
+def serving(program: Path, tmp_path: Path) -> Iterator[str]:
+    command = [str(program), "serve", "--host", "127.0.0.1", "--port", "0", "--no-kafka"]
     environment = {"PATH": "/usr/bin:/bin", "PENSTOCK_DATA": str(tmp_path / "data")}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         try:
@@ -93,6 +110,31 @@ def test_the_entry_point_of_the_image_serves_and_its_health_check_says_so(instal
     program, option, code = json.loads(check)
     assert program == "python"
     run(installed / "venv" / "bin" / "python", option, code.replace("http://127.0.0.1:8080", url))
+
+
+def interpreter(version: str) -> str | None:
+    """Return a Python of this machine; those of pyenv are behind shims that need not work."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [*pyenv.glob(f"versions/{version}.*/bin/python"), Path(f"/usr/bin/python{version}")]
+    return next((str(each) for each in candidates if each.exists()), None)
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_wheel_without_extras_serves_in_an_environment_with_nothing_else(
+    built: Path, tmp_path: Path, version: str
+) -> None:
+    found = interpreter(version)
+    if found is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    run(UV, "venv", "--quiet", "--no-python-downloads", "--python", found, tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    versions = ("--constraint", ROOT / "requirements" / "run.txt")
+    run(UV, "pip", "install", "--quiet", "--python", python, *versions, next(built.glob("*.whl")))
+    listed = run(UV, "pip", "list", "--quiet", "--python", python)
+    assert not re.search(r"^(pyarrow|psycopg|opentelemetry-\S+|aiokafka|pyspark) ", listed, re.MULTILINE)
+
+    with serving(tmp_path / "venv" / "bin" / "penstock", tmp_path) as url:
+        run(tmp_path / "venv" / "bin" / "penstock", "probe", "happy-path", "--url", url, folder=tmp_path)
 
 
 def test_an_installed_package_has_its_extras_and_says_its_version(installed: Path) -> None:

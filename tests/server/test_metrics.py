@@ -22,6 +22,7 @@ from penstock.settings import ServerSettings
 from penstock.store.interface import Release
 from penstock.telemetry import KAFKA_METRICS, METRICS, STREAM_METRICS
 from tests.server.serving import server
+from tests.steps import LINES_MAX, counted
 from tests.waiting import let_others_run
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -245,6 +246,18 @@ async def test_others_have_their_turn_while_many_queues_are_written_out() -> Non
     assert len(samples_of(text)) > 300 * 10
     # In one piece it would be two: one for gathering, one for writing.
     assert len(stalls) > 50
+
+
+async def test_a_scrape_of_thousands_of_queues_in_use_has_no_long_step() -> None:
+    async with metrics_of_memory() as (application, metrics):
+        for number in range(2_000):
+            await application.queues.create(f"queue-{number}", QueueSettings())
+            await application.queues.send(f"queue-{number}", Drafts(bodies=[b"x"]))
+        with counted() as steps:
+            await metrics.page()
+
+    # 500 queues are looked at in one step, and what a family says of all of them is one line of Python each.
+    assert steps.longest < 0.5 * LINES_MAX, steps.culprit
 
 
 def test_a_request_falls_into_the_bucket_of_its_time() -> None:

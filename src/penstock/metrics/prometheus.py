@@ -205,8 +205,9 @@ class Prometheus:
                 await asyncio.sleep(0)
         strangers = "".join(refusal_line("", *which, count) for which, count in refusals.get("", _NOTHING).items())
         for metric, text in texts(blocks, {telemetry.QUEUE_OPERATIONS.name: strangers}):
-            yield head(metric, is_openmetrics=is_openmetrics)
-            yield text
+            if text:
+                yield head(metric, is_openmetrics=is_openmetrics)
+                yield text
             await asyncio.sleep(0)
         families = _Families()
         families.add(telemetry.QUEUES, (), len(names))

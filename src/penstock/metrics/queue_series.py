@@ -239,8 +239,7 @@ def _age_s(now_ms: int, at_ms: int) -> float:
 
 
 def texts(blocks: Sequence[Block], extra: Mapping[str, str]) -> Iterator[tuple[Metric, bytes]]:
-    """Yield each family that has lines, and those lines; ``extra`` has lines that belong to no queue."""
+    """Yield each family and its lines, if it has any; ``extra`` has lines that belong to no queue."""
     for place, metric in enumerate(FAMILIES):
         text = "".join([block[place] for block in blocks]) + extra.get(metric.name, "")
-        if text:
-            yield metric, text.encode()
+        yield metric, text.encode()
