@@ -136,4 +136,4 @@ $(VENV)/node.stamp: $(UV) requirements/node.txt requirements/node/package.json r
 # Tests do without it if it cannot be made; with it, a run of Spark costs them half. It is made beside `check`, which
 # has use for one core.
 $(VENV)/spark-classes.jsa: $(VENV)/dev.stamp
-	-$(BIN)/python -m tests.java_classes
+	-$(BIN)/python -m penstock.pipeline.java_classes

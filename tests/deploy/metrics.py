@@ -2,11 +2,11 @@
 
 import re
 
-from penstock.telemetry import METRICS, PROBE_METRICS
+from penstock.telemetry import METRICS, PIPELINE_METRICS, PROBE_METRICS
 
 _NAME = re.compile(r"\b(?:penstock|kafka|process)_[a-z_]+\b")
 _OF_PROCESS = {"process_cpu_seconds_total", "process_max_fds", "process_open_fds", "process_resident_memory_bytes"}
-ALL_METRICS = {metric.name for metric in (*METRICS, *PROBE_METRICS)} | _OF_PROCESS
+ALL_METRICS = {metric.name for metric in (*METRICS, *PROBE_METRICS, *PIPELINE_METRICS)} | _OF_PROCESS
 
 
 def used_metrics(expression: str) -> set[str]:

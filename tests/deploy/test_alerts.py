@@ -159,6 +159,25 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'penstock_probe_success{probe="happy-path"}': "0+0"},
         {'penstock_probe_success{probe="happy-path"}': "1+0"},
     ),
+    "PenstockPipelineGone": ({'up{job="penstock-pipeline"}': "0+0"}, {'up{job="penstock-pipeline"}': "1+0"}),
+    "PenstockPipelineFails": (
+        {'penstock_pipeline_failures{job_name="signals"}': "3+0"},
+        {'penstock_pipeline_failures{job_name="signals"}': "2+0"},
+    ),
+    "PenstockPipelineBehind": (
+        {
+            'penstock_pipeline_behind_seconds{job_name="archive"}': "0+60",
+            'penstock_pipeline_interval_seconds{job_name="archive"}': "10+0",
+        },
+        {
+            'penstock_pipeline_behind_seconds{job_name="audit"}': "0+60",
+            'penstock_pipeline_interval_seconds{job_name="audit"}': "86400+0",
+        },
+    ),
+    "PenstockPipelineFound": (
+        {'penstock_pipeline_good{job_name="audit"}': "0+0"},
+        {'penstock_pipeline_good{job_name="audit"}': "1+0"},
+    ),
     "PenstockProbeGone": (
         {'penstock_probe_last_success_timestamp_seconds{probe="happy-path"}': "0+0"},
         {'penstock_probe_last_success_timestamp_seconds{probe="happy-path"}': "0+60"},
@@ -179,7 +198,7 @@ def test_every_alert_has_its_fault_here_a_severity_and_a_runbook() -> None:
         assert rule["annotations"]["runbook_url"].endswith(f"docs/how-to/answer-an-alert.md#{rule['alert'].lower()}")
 
 
-def test_every_metric_of_an_alert_is_one_that_a_server_or_a_probe_tells() -> None:
+def test_every_metric_of_an_alert_is_one_that_a_server_a_probe_or_a_pipeline_tells() -> None:
     for rule in rules():
         assert used_metrics(rule["expr"]) <= ALL_METRICS
 

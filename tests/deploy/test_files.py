@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from penstock.cli import app
+from penstock.pipeline.service.plan import read_plan
 from penstock.settings import ClientSettings, ServerSettings
 from tests.deploy.tools import DEPLOY, needs
 from tests.docs.commands import commands
@@ -21,7 +22,9 @@ COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 BASE, OVERLAYS = DEPLOY / "kubernetes" / "base", sorted((DEPLOY / "kubernetes" / "overlays").iterdir())
 TERRAFORM = DEPLOY / "terraform" / "gcp"
-SERVICE = DEPLOY / "systemd" / "penstock.service"
+SERVICE, PIPELINE = (DEPLOY / "systemd" / f"{name}.service" for name in ("penstock", "penstock-pipeline"))
+POD_OF_PIPELINE = DEPLOY / "kubernetes" / "pipeline.yaml"
+KINDS_ON_KUBERNETES = ("archive", "signals", "triage", "quality", "audit")
 # What is said to a command rather than to a server.
 SAID = {"PENSTOCK_NEW_KEY", "PENSTOCK_CONFIG"}
 VARIABLES = SAID | {
@@ -63,8 +66,9 @@ def said_commands() -> Iterator[tuple[Path, list[str]]]:
     pod = yaml.safe_load((BASE / "statefulset.yaml").read_text())["spec"]["template"]["spec"]
     for container in (*pod["initContainers"], *pod["containers"]):
         yield BASE, container["args"]
-    [line] = re.findall(r"^ExecStart=\S+/penstock (.*)$", SERVICE.read_text(), re.MULTILINE)
-    yield SERVICE, line.split()
+    for unit in (SERVICE, PIPELINE):
+        [line] = re.findall(r"^ExecStart=\S+/penstock (.*)$", unit.read_text(), re.MULTILINE)
+        yield unit, line.split()
 
 
 def test_every_command_that_a_container_runs_is_there_with_all_its_options() -> None:
@@ -125,7 +129,14 @@ def test_every_resource_for_kubernetes_is_right_by_its_schema_and_listed() -> No
     plain = [BASE / name for name in files if name != "service-monitor.yaml"]
 
     assert sorted(of_kustomization(BASE)["resources"]) == files
-    run(tool("kubernetes-validate"), "--strict", "--quiet", *plain)
+    run(tool("kubernetes-validate"), "--strict", "--quiet", *plain, POD_OF_PIPELINE)
+
+
+def test_the_file_of_the_pipeline_on_kubernetes_is_a_plan(tmp_path: Path) -> None:
+    first = next(iter(yaml.safe_load_all(POD_OF_PIPELINE.read_text())))
+    (tmp_path / "pipeline.toml").write_text(first["data"]["pipeline.toml"])
+
+    assert [job.kind for job in read_plan(tmp_path / "pipeline.toml").jobs] == [*KINDS_ON_KUBERNETES]
 
 
 @pytest.mark.parametrize("folder", OVERLAYS, ids=lambda path: path.name)
@@ -182,10 +193,11 @@ def test_a_script_of_a_container_is_one_that_bash_understands(path: Path) -> Non
 
 
 @needs("systemd-analyze")
-def test_the_unit_for_systemd_is_understood_and_locked_down(tmp_path: Path) -> None:
-    unit = tmp_path / SERVICE.name
+@pytest.mark.parametrize("path", [SERVICE, PIPELINE], ids=lambda path: path.stem)
+def test_a_unit_for_systemd_is_understood_and_locked_down(path: Path, tmp_path: Path) -> None:
+    unit = tmp_path / path.name
     # The command has to be there for systemd to be content.
-    unit.write_text(SERVICE.read_text().replace("/opt/penstock/bin/penstock", "/bin/true"))
+    unit.write_text(path.read_text().replace("/opt/penstock/bin/penstock", "/bin/true"))
     run("systemd-analyze", "verify", unit)
     # 2.0 on a scale of 10.
     run("systemd-analyze", "security", "--offline=true", "--threshold=20", unit)

@@ -2,7 +2,7 @@
 
 from penstock.metrics.health import DATABASE_SILENT, DISK_BEHIND, DISK_FULL, HISTORY_BEHIND, STARTING, STOPPING
 from penstock.metrics.prometheus import QUEUES_MAX
-from penstock.telemetry import METRICS, PROBE_METRICS, Metric
+from penstock.telemetry import METRICS, PIPELINE_METRICS, PROBE_METRICS, Metric
 
 REASONS = {
     STARTING: "The store is being opened. Large journals take a while.",
@@ -20,6 +20,7 @@ OPENING = (
 )
 
 
+PIPELINE = "`penstock pipeline run` tells these at the `listen` of [its file](pipeline-file.md), for each of its jobs."
 PROBES = "`penstock probe … --every 5m` tells these at `--metrics`, or writes them to `--textfile`."
 
 
@@ -33,5 +34,6 @@ def _table(metrics: tuple[Metric, ...]) -> list[str]:
 
 def metrics_lines() -> list[str]:
     lines = [*_table(METRICS), "", "## Metrics of a probe", "", PROBES, "", *_table(PROBE_METRICS)]
+    lines += ["", "## Metrics of the pipeline", "", PIPELINE, "", *_table(PIPELINE_METRICS)]
     lines += ["", "## Reasons not to be ready", "", "| reason | meaning |", "|---|---|"]
     return lines + [f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items()]

@@ -16,6 +16,8 @@ from tests.docs import metrics_reference as metrics
 from tests.docs.commands import commands
 from tests.docs.declared import Declared, bounds_of, choices_of, settings_of
 from tests.docs.pages import ROOT
+from tests.docs.pipeline_reference import OPENING as OPENING_OF_PIPELINE
+from tests.docs.pipeline_reference import pipeline_lines
 from tests.docs.rest_reference import errors_page, rest_page
 from tests.docs.sdk_reference import OPENING as OPENING_OF_SDK
 from tests.docs.sdk_reference import sdk_lines
@@ -186,6 +188,9 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "src" / "penstock" / "wire" / "queue_settings.pyi": settings_stub,
     REFERENCE / "spark.md": lambda: _page(
         "The source for Spark", "src/penstock/pipeline/options.py", OPENING, spark_lines()
+    ),
+    REFERENCE / "pipeline-file.md": lambda: _page(
+        "The file of the pipeline", "src/penstock/pipeline/service/plan.py", OPENING_OF_PIPELINE, pipeline_lines()
     ),
 }
 

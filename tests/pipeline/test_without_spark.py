@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.pipeline import app
 
-arguments = {"archive": ["in", "out"], "load": ["x.csv", "--queue", "q"], "replay": ["in", "--job", "j"]}
+arguments = {"archive": ["in", "out"], "load": ["x.csv", "--queue", "q"], "replay": ["in", "--job", "j"], "prepare": []}
 arguments |= dict.fromkeys(("signals", "triage"), ["in", "--out", "out"])
 jobs = [name for name in typer.main.get_command(app).commands if name != "package"]
 for name in jobs:

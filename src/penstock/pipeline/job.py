@@ -22,6 +22,10 @@ class JobFailed(Exception):
     """The job cannot go on; the message says why, and what to do next."""
 
 
+class NoRows(JobFailed):
+    """There is nothing to report on: no message of these queues was settled yet."""
+
+
 class Progress(Protocol):
     def step(self, text: str) -> None:
         """Say what the job is at now."""

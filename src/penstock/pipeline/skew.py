@@ -26,6 +26,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
@@ -33,12 +35,20 @@ from pyspark.sql import functions as f
 from penstock.contract.history_columns import columns_of, ddl
 from penstock.contract.messages import Tier
 from penstock.pipeline.incremental import PreviousRun, begin, kept, leave
-from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
+from penstock.pipeline.job import JobFailed, NoRows, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import HistoryLocation, read_history
 from penstock.pipeline.reports.folder import results, settle_folder, write_rows
 from penstock.pipeline.reports.html import share, short
 from penstock.pipeline.signals.stays import COLUMNS, HANDLED, is_moved, steps_of_moved, steps_of_plain, tenant_of
 
+_HEAVIEST = pa.schema(
+    [
+        *((name, pa.string()) for name in ("dimension", "queue", "value")),
+        *((name, pa.int64()) for name in ("rank", "values", "messages", "handling_ms", "retries", "buried")),
+        *((name, pa.float64()) for name in ("message_share", "handling_share", "retry_share")),
+        *((name, pa.float64()) for name in ("wait_ms_mean", "times_median")),
+    ]
+)
 # Compared with each other, not within a queue.
 ACROSS = ("queue", "shard")
 _KEYS = ("dimension", "queue")
@@ -250,13 +260,14 @@ def run(spark: SparkSession, options: SkewOptions, progress: Progress) -> Outcom
         tables = {_COSTS: kept(plain), _MOVED: start.grown(_MOVED, moved)} if options.out and count else {}
         state = start.grown_state(count, tables) if tables else None
     if not count:
-        raise JobFailed(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
+        raise NoRows(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
     found = findings(heaviest, concentration)
     if options.out:
         with results(options.out) as folder:
             for name, table in (("heaviest", heaviest), ("concentration", concentration), ("findings", found)):
                 (folder / f"{name}.json").write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
                 write_rows(folder / f"{name}.csv", table[0] if table else [], table)
+            pq.write_table(pa.Table.from_pylist(heaviest, _HEAVIEST), folder / "heaviest.parquet", compression="zstd")
             if state is not None:
                 leave(folder, options.place, options.resting, state)
     told = start.told(count - start.rows_known, is_kept=state is not None or not options.out)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.contract.limits import MIB
 from penstock.pipeline.java import NoJava, check_java
+from penstock.pipeline.java_classes import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,9 +83,10 @@ _ON_ONE_MACHINE = {
 }
 
 
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # A Java that lives for seconds: what its better compiler would gain, it never earns back. Plans go deep, and the
 # frames of the quick compiler are large.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 # A history of half a million rows, or an archive of two million: above, the better compiler begins to pay.
 SMALL_BYTES_MAX = 32 * MIB
 
@@ -108,20 +110,28 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
         master = master or "local[*]"
     builder = SparkSession.builder.appName(name)
     wanted = dict(_ALWAYS)
+    given = dict(settings or {})
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
             wanted |= _ON_ONE_MACHINE
+            given[JAVA_OPTIONS] = _with_classes(given.get(JAVA_OPTIONS, ""))
             # Workers must use this Python: another one on the path may not have Penstock.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for key, value in {**wanted, **(settings or {})}.items():
+    for key, value in {**wanted, **given}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if master is not None and not master.startswith("local"):
         _ship(session)
     register(session)
     return session
+
+
+def _with_classes(options: str) -> str:
+    """Let Java of this machine start from an archive of its classes, if one was made and nothing says otherwise."""
+    is_said = "-XX:SharedArchiveFile" in options or "-XX:ArchiveClassesAtExit" in options
+    return options if is_said else f"{options} {java_options()}".strip()
 
 
 def settings_for(where: str) -> dict[str, str]:
@@ -137,7 +147,7 @@ def settings_for(where: str) -> dict[str, str]:
                 size += Path(path, name).stat().st_size
         if size > SMALL_BYTES_MAX:
             return {}
-    return {"spark.driver.extraJavaOptions": _SHORT_LIVED}
+    return {JAVA_OPTIONS: SHORT_LIVED}
 
 
 def register(session: "SparkSession") -> None:

@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.pipeline import archive, package, reports, send_jobs, upkeep
+from penstock.cli.pipeline import archive, package, reports, send_jobs, service, upkeep
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -19,11 +19,13 @@ def pipeline() -> None:
     penstock pipeline archive http://127.0.0.1:8080 ./archive     settled messages become a table
     penstock pipeline signals ./archive --out ./report            how it went, as tables and plots
     penstock pipeline triage ./archive --out ./triage             why messages failed, grouped
+    penstock pipeline run pipeline.toml                           all of that, by itself
     """
 
 
-REMEMBER, UNDERSTAND, SEND, SHIP = "Remember", "Understand", "Send", "Clusters"
+RUN, REMEMBER, UNDERSTAND, SEND, SHIP = "Run", "Remember", "Understand", "Send", "Clusters"
 
+app.command("run", rich_help_panel=RUN)(service.run_command)
 app.command("archive", rich_help_panel=REMEMBER)(archive.archive)
 app.command("archive-compact", rich_help_panel=REMEMBER)(upkeep.compact)
 app.command("archive-vacuum", rich_help_panel=REMEMBER)(upkeep.vacuum)
@@ -37,3 +39,4 @@ app.command("whatif", rich_help_panel=UNDERSTAND)(reports.whatif_command)
 app.command("replay", rich_help_panel=SEND)(send_jobs.replay)
 app.command("load", rich_help_panel=SEND)(send_jobs.load)
 app.command("package", rich_help_panel=SHIP)(package.package)
+app.command("prepare", rich_help_panel=RUN)(package.prepare)

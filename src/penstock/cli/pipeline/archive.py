@@ -89,7 +89,7 @@ def archive(
     run_job(
         job,
         "archive",
-        lambda session, options, progress: run(session, options, progress, _told_to_stop()),
+        lambda session, options, progress: run(session, options, progress, told_to_stop()),
         options,
         where="" if follow else source,
     )
@@ -110,7 +110,7 @@ def _check_arrow(url: str, key: str) -> None:
         return
 
 
-def _told_to_stop() -> threading.Event:
+def told_to_stop() -> threading.Event:
     """Return what is set by Ctrl-C and SIGTERM; a second one ends the process where it is, which does no harm."""
     stopping = threading.Event()
 

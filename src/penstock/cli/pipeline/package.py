@@ -1,5 +1,6 @@
-"""`penstock pipeline package`: what a cluster needs of Penstock, as one file."""
+"""`penstock pipeline package`: what a cluster needs of Penstock, as one file. `prepare`: a quicker start of Spark."""
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -41,3 +42,35 @@ def package(
         shown.append(f"  ({DRIVER_NAME} is written by --driver {DRIVER_NAME})")
     value = {"package": str(target), "files": count, "driver": None if driver is None else str(driver)}
     show(value, *shown, as_json=as_json)
+
+
+def prepare(
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False
+) -> None:
+    """Make Spark start sooner on this machine: half of what a short job costs is loading Java's classes.
+
+    It writes an archive of them, some 200 MB, beside Python's packages, or into the user's cache if that
+    cannot be written. Jobs on this machine use it from then on. Run it once, and again after Java or Spark
+    was changed; in a Dockerfile, after the packages are installed.
+
+    [bold]Example:[/]
+
+    penstock pipeline prepare
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        refuse("Spark is not installed. Install it with: pip install 'penstock[spark]'", ExitCode.UNREACHABLE)
+    from penstock.cli.pipeline.options import JvmOutput
+    from penstock.pipeline.java_classes import make
+    from penstock.pipeline.job import JobFailed
+    from penstock.pipeline.spark import NoSpark
+
+    said = JvmOutput()
+    try:
+        with said.begin():
+            place = make()
+    except (JobFailed, NoSpark) as error:
+        refuse(str(error), ExitCode.UNREACHABLE)
+    finally:
+        said.forget()
+    size = place.stat().st_size
+    show({"archive": str(place), "bytes": size}, f"Wrote {place}: {size:,} bytes.", as_json=as_json)

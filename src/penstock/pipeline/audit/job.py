@@ -108,7 +108,9 @@ def _sentence(figures: dict[str, int], bad: int) -> str:
 def _write(summary: DataFrame, wrong: DataFrame, out: str) -> list[str]:
     faults = wrong.orderBy("fault", "queue", "key").toArrow()
     with results(out) as folder:
-        write_table(folder / "queues.csv", summary.toArrow())
+        books = summary.toArrow()
+        write_table(folder / "queues.csv", books)
+        pyarrow.parquet.write_table(books, folder / "queues.parquet", compression="zstd")
         write_table(folder / "faults.csv", faults)
         pyarrow.parquet.write_table(faults, folder / "faults.parquet", compression="zstd")
     return [f"{out}/{name}" for name in ("queues.csv", "faults.parquet", "faults.csv")]

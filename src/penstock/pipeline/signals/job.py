@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.incremental import PreviousRun, begin, leave
 from penstock.pipeline.incremental import kept as kept_of
-from penstock.pipeline.job import JobFailed, Outcome, Progress, Table, counted
+from penstock.pipeline.job import JobFailed, NoRows, Outcome, Progress, Table, counted
 from penstock.pipeline.locations import HistoryLocation
 from penstock.pipeline.queue_info import parse, sharing
 from penstock.pipeline.reports.folder import results, settle_folder, write_table
@@ -112,9 +112,7 @@ def _run(spark: SparkSession, options: SignalsOptions, progress: Progress, start
         progress.step("Reading history")
         given = read_input(spark, options.place, options.tenant, start, keep)
         if not given.seen:
-            raise JobFailed(
-                f"{options.place.shown} has no settled messages of this range and these queues: choose others"
-            )
+            raise NoRows(f"{options.place.shown} has no settled messages of this range and these queues: choose others")
         rows_new = given.rows - start.rows_known
         progress.rows(rows_new, total=rows_new)
         windows = _windows(options, given.seen)
