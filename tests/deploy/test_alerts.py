@@ -227,8 +227,15 @@ def test_every_alert_fires_for_its_fault_and_not_on_a_good_day(which: int, tmp_p
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# What `penstock watch` does not see: the probe tells of itself.
-OF_PROBES = {"PenstockProbeFails", "PenstockProbeGone"}
+# What `penstock watch` does not see: the probe and the pipeline tell of themselves.
+OF_OTHERS = {
+    "PenstockProbeFails",
+    "PenstockProbeGone",
+    "PenstockPipelineBehind",
+    "PenstockPipelineFails",
+    "PenstockPipelineFound",
+    "PenstockPipelineGone",
+}
 
 
 def at_minute(minute: int, series: dict[str, str]) -> Samples:
@@ -242,7 +249,7 @@ def at_minute(minute: int, series: dict[str, str]) -> Samples:
     return found
 
 
-@pytest.mark.parametrize("alert", sorted(set(FAULTS) - OF_PROBES))
+@pytest.mark.parametrize("alert", sorted(set(FAULTS) - OF_OTHERS))
 def test_the_watch_fires_for_the_same_faults_as_prometheus_and_when_they_have_lasted(alert: str) -> None:
     [rule] = [rule for rule in rules() if rule["alert"] == alert]
     minutes = int(rule.get("for", "0m").removesuffix("m"))
@@ -272,12 +279,12 @@ def test_the_watch_has_the_names_severities_waits_and_summaries_of_the_rules_for
         shipped[rule["alert"]] = (rule["labels"]["severity"], int(rule.get("for", "0m")[:-1]) * 60, summary)
 
     assert {each.name: (each.severity, each.for_s, each.summary) for each in RULES} == {
-        name: said for name, said in shipped.items() if name not in OF_PROBES
+        name: said for name, said in shipped.items() if name not in OF_OTHERS
     }
 
 
 def test_the_watch_reads_exactly_the_metrics_that_the_rules_name() -> None:
-    named = set().union(*(used_metrics(rule["expr"]) for rule in rules() if rule["alert"] not in OF_PROBES))
+    named = set().union(*(used_metrics(rule["expr"]) for rule in rules() if rule["alert"] not in OF_OTHERS))
 
     assert {metric.name for metric in METRICS} == {name for name in named if not name.startswith("process_")}
 

@@ -24,7 +24,7 @@ BASE, OVERLAYS = DEPLOY / "kubernetes" / "base", sorted((DEPLOY / "kubernetes" /
 TERRAFORM = DEPLOY / "terraform" / "gcp"
 SERVICE, PIPELINE = (DEPLOY / "systemd" / f"{name}.service" for name in ("penstock", "penstock-pipeline"))
 POD_OF_PIPELINE = DEPLOY / "kubernetes" / "pipeline.yaml"
-KINDS_ON_KUBERNETES = ("archive", "signals", "triage", "quality", "audit")
+KINDS_ON_KUBERNETES = ("archive", "signals", "triage", "quality", "upkeep", "audit")
 # What is said to a command rather than to a server.
 SAID = {"PENSTOCK_NEW_KEY", "PENSTOCK_CONFIG"}
 VARIABLES = SAID | {

@@ -9,7 +9,7 @@ from penstock.pipeline.service.plan import BadPlan, Plan, read_plan
 WHOLE = """
 [pipeline]
 source = "http://127.0.0.1:8080"
-archive = "s3a://bucket/archive"
+archive = "s3://bucket/archive"
 out = "/srv/pipeline"
 listen = "0.0.0.0:9000"
 retry = "1s"
@@ -54,7 +54,7 @@ def test_a_file_says_what_runs_when_and_where(tmp_path: Path) -> None:
     ]
     assert [plan.place_of(job).where for job in plan.jobs] == [
         "http://127.0.0.1:8080",
-        "s3a://bucket/archive",
+        "s3://bucket/archive",
         "http://127.0.0.1:8080",
         "http://127.0.0.1:8080",
     ]
@@ -99,6 +99,7 @@ BEGIN = '[pipeline]\nsource = "http://h"\narchive = "a"\n'
         (BEGIN + "[jobs.signals]\ntenants = 1000", "jobs.signals.tenants is 1000; it must be a number from 1 to 100"),
         (BEGIN + "[jobs.skew]\n[spark]\na = [1]", "spark.a is [1]; it must be a text, a number, true or false"),
         ("[pipeline]\nsource = 'data'\n[jobs.archive]", "jobs.archive needs pipeline.archive"),
+        ("[pipeline]\nsource = 'data'\n[jobs.upkeep]", "jobs.upkeep needs pipeline.archive"),
         (
             "[pipeline]\nsource = 'postgresql://u:sesame@h/shop'\n[jobs.audit]",
             "jobs.audit audits a server, and pipeline.source is 'postgresql://u:…@h/shop'",

@@ -38,6 +38,9 @@ deploys = "{folder}/missing.csv"
 from = "source"
 [jobs.archive]
 every = "1s"
+[jobs.upkeep]
+every = "1h"
+keep_days = 36500
 """
 
 
@@ -93,7 +96,7 @@ def test_jobs_go_on_beside_one_that_fails_and_a_restart_goes_on_from_what_was_do
     with Serving(spark, plan) as serving:
         told = serving.told
         wait_until(lambda: told.has("quality:", f"{ROWS:,} rows") and told.has("triage failed (2)"), within_s=WITHIN_S)
-        wait_until(lambda: told.has("skew:"), within_s=WITHIN_S)
+        wait_until(lambda: told.has("skew:") and told.has("upkeep:"), within_s=WITHIN_S)
         jobs, metrics, page = told.jobs(), told.get("/metrics"), told.get("/")
     (outcome,) = serving.ended
 
@@ -107,6 +110,7 @@ def test_jobs_go_on_beside_one_that_fails_and_a_restart_goes_on_from_what_was_do
     assert "missing.csv" in page
     assert not outcome.is_good
     assert "triage failed" in outcome.sentence
+    assert jobs["upkeep"]["past"]["failed"] == 0
     found = ds.dataset(tmp_path / "out" / "tables" / "quality").to_table()
     assert sum(found.filter(ds.field("run_at") == found["run_at"][0]).column("rows").to_pylist()) == ROWS
     assert set(ds.dataset(tmp_path / "out" / "tables" / "skew").to_table().column("job").to_pylist()) == {"skew"}

@@ -4,6 +4,7 @@ Each is imported when it first runs: a plan without signals needs none of them.
 """
 
 import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.job import Outcome, Progress
@@ -64,10 +65,31 @@ def _audit(spark: "SparkSession", plan: Plan, job: PlannedJob, progress: Progres
     return run(spark, options, progress)
 
 
+def _upkeep(_spark: "SparkSession", plan: Plan, job: PlannedJob, progress: Progress) -> Outcome:
+    from penstock.pipeline.archive import upkeep  # noqa: PLC0415
+
+    said = []
+    if days := job.options.get("keep_days"):
+        progress.step("Taking away old days")
+        said.append(upkeep.expire(plan.archive, days, now=datetime.now(UTC)).sentence)
+    progress.step("Compacting")
+    said.append(upkeep.compact(plan.archive).sentence)
+    progress.step("Removing files")
+    said.append(upkeep.vacuum(plan.archive).sentence)
+    return Outcome(sentence=" ".join(said))
+
+
 def _quality(spark: "SparkSession", plan: Plan, job: PlannedJob, progress: Progress) -> Outcome:
     from penstock.pipeline.service.quality import run  # noqa: PLC0415
 
     return run(spark, plan.place_of(job), plan.out_of(job), progress)
 
 
-_JOBS = {"signals": _signals, "skew": _skew, "triage": _triage, "audit": _audit, "quality": _quality}
+_JOBS = {
+    "signals": _signals,
+    "skew": _skew,
+    "triage": _triage,
+    "audit": _audit,
+    "upkeep": _upkeep,
+    "quality": _quality,
+}

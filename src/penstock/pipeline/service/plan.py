@@ -176,6 +176,11 @@ KINDS = {
         (_FROM, Key("deploys", "a file of CSV or JSON lines", "", "Marks of deploys.", _text)),
     ),
     "audit": Kind("Proves that nothing was lost or doubled; needs a server.", 'at = "03:00"'),
+    "upkeep": Kind(
+        "Puts small files of the archive together, and removes those that nothing names any more.",
+        'at = "02:00"',
+        (Key("keep_days", "a number from 1 to 36500", "", "Rows of older days are taken away.", _count(1, 36_500)),),
+    ),
     "quality": Kind("Counts, nulls and impossible times by queue.", 'every = "1h"', (_FROM,)),
 }
 
@@ -218,7 +223,7 @@ class Plan:
         return HistoryLocation(where=where, key=self.key, queues=job.options.get("queues", ()))
 
     def out_of(self, job: PlannedJob) -> str:
-        return self.archive if job.kind == "archive" else f"{self.out}/{job.name}"
+        return self.archive if job.kind in {"archive", "upkeep"} else f"{self.out}/{job.name}"
 
 
 def read_plan(path: Path, *, key: str = "") -> Plan:
@@ -284,7 +289,7 @@ def _job(name: str, values: Any) -> PlannedJob:
 def _check(plan: Plan) -> None:
     is_server = plan.source.startswith(("http://", "https://"))
     for job in plan.jobs:
-        if job.kind == "archive" and not plan.archive:
+        if job.kind in {"archive", "upkeep"} and not plan.archive:
             raise BadPlan(f"jobs.{job.name} needs pipeline.archive: a folder or a URI")
         if job.kind == "audit" and not is_server:
             raise BadPlan(f"jobs.{job.name} audits a server, and pipeline.source is {without_password(plan.source)!r}")
