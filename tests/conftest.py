@@ -13,13 +13,13 @@ import signal
 import hypothesis
 import pytest
 
-from penstock.pipeline.java_classes import java_options
+from penstock.pipeline.java import class_options
 from penstock.pipeline.spark import SHORT_LIVED
 from tests.simulation.loop import simulate
 from tests.simulation.world import Machine
 
 # Of every Java of the tests, the cluster's included.
-os.environ.setdefault("JDK_JAVA_OPTIONS", f"{SHORT_LIVED} {java_options()}".strip())
+os.environ.setdefault("JDK_JAVA_OPTIONS", f"{SHORT_LIVED} {class_options()}".strip())
 
 # A process that a shell starts in the background ignores Ctrl-C, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -684,41 +684,4 @@ PROBE_RUNS = Metric("penstock_probe_runs_total", "counter", ("probe", "result"),
 # What `penstock probe` tells, not the server.
 PROBE_METRICS = (PROBE_SUCCESS, PROBE_DURATION, PROBE_STEP_DURATION, PROBE_LAST_SUCCESS, PROBE_RUNS)
 
-# Not `job`, which is Prometheus's own label.
-PIPELINE_RUNNING = Metric("penstock_pipeline_running", "gauge", ("job_name",), "1 while a job runs, else 0.")
-PIPELINE_BEHIND = Metric(
-    "penstock_pipeline_behind_seconds",
-    "gauge",
-    ("job_name",),
-    "The lag behind the source: all that was settled so long ago is in the results of a job.",
-)
-PIPELINE_INTERVAL = Metric(
-    "penstock_pipeline_interval_seconds", "gauge", ("job_name",), "How often a job runs when all is well."
-)
-PIPELINE_FAILURES = Metric(
-    "penstock_pipeline_failures", "gauge", ("job_name",), "How many times in a row a job has failed; 0 once it works."
-)
-PIPELINE_DURATION = Metric(
-    "penstock_pipeline_run_duration_seconds", "gauge", ("job_name",), "How long the last run took."
-)
-PIPELINE_LAST_SUCCESS = Metric(
-    "penstock_pipeline_last_success_timestamp_seconds",
-    "gauge",
-    ("job_name",),
-    "When the last run that worked began, as a Unix time; 0 if there was none.",
-)
-PIPELINE_GOOD = Metric(
-    "penstock_pipeline_good", "gauge", ("job_name",), "0 if the last run found a loss, a double or rows that cannot be."
-)
-PIPELINE_ROWS = Metric("penstock_pipeline_rows_total", "counter", ("job_name",), "Rows that a job has read or written.")
-PIPELINE_RUNS = Metric(
-    "penstock_pipeline_runs_total", "counter", ("job_name", "result"), "Runs of a job: `success` or `failure`."
-)
-# What `penstock pipeline run` tells, not the server.
-PIPELINE_METRICS = (
-    PIPELINE_RUNNING, PIPELINE_BEHIND, PIPELINE_INTERVAL, PIPELINE_FAILURES, PIPELINE_DURATION, PIPELINE_LAST_SUCCESS,
-    PIPELINE_GOOD, PIPELINE_ROWS, PIPELINE_RUNS,
-)  # fmt: skip
-
-_ELSEWHERE = (*PROBE_METRICS, *PIPELINE_METRICS)
-METRICS = tuple(each for each in list(globals().values()) if isinstance(each, Metric) and each not in _ELSEWHERE)
+METRICS = tuple(each for each in list(globals().values()) if isinstance(each, Metric) and each not in PROBE_METRICS)

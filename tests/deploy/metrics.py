@@ -2,7 +2,8 @@
 
 import re
 
-from penstock.telemetry import METRICS, PIPELINE_METRICS, PROBE_METRICS
+from penstock.pipeline.service.status import PIPELINE_METRICS
+from penstock.telemetry import METRICS, PROBE_METRICS
 
 _NAME = re.compile(r"\b(?:penstock|kafka|process)_[a-z_]+\b")
 _OF_PROCESS = {"process_cpu_seconds_total", "process_max_fds", "process_open_fds", "process_resident_memory_bytes"}

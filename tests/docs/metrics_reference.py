@@ -2,7 +2,8 @@
 
 from penstock.metrics.health import DATABASE_SILENT, DISK_BEHIND, DISK_FULL, HISTORY_BEHIND, STARTING, STOPPING
 from penstock.metrics.prometheus import QUEUES_MAX
-from penstock.telemetry import METRICS, PIPELINE_METRICS, PROBE_METRICS, Metric
+from penstock.pipeline.service.status import PIPELINE_METRICS
+from penstock.telemetry import METRICS, PROBE_METRICS, Metric
 
 REASONS = {
     STARTING: "The store is being opened. Large journals take a while.",

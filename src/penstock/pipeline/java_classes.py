@@ -7,34 +7,16 @@ path) says nothing and does without it.
 """
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
+from penstock.pipeline.java import SILENT, class_archives
 from penstock.pipeline.job import JobFailed
-
-_NAME = "spark-classes.jsa"
-# It would tell everybody on standard output which classes it cannot keep, or that it has no use for an archive.
-_SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-
-
-def places() -> tuple[Path, Path]:
-    """Where an archive may be: beside the packages that it is of, or with the user."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(sys.prefix) / _NAME, cache / "penstock" / _NAME
-
-
-def java_options() -> str:
-    """What to tell Java about the archive; nothing if there is none."""
-    for place in places():
-        if place.exists():
-            return f'"-XX:SharedArchiveFile={place}" {_SILENT}'
-    return ""
 
 
 def make() -> Path:
     """Make the archive anew, in the first place that can be written; raises `JobFailed`."""
-    beside, with_user = places()
+    beside, with_user = class_archives()
     place = beside if os.access(beside.parent, os.W_OK) else with_user
     # A process that starts meanwhile finds no half of it.
     draft = place.with_suffix(".making")
@@ -43,7 +25,7 @@ def make() -> Path:
         draft.unlink(missing_ok=True)
     except OSError as error:
         raise JobFailed(f"{place} cannot be written: {error.strerror}") from None
-    _run_spark(f'"-XX:ArchiveClassesAtExit={draft}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m {_SILENT}')
+    _run_spark(f'"-XX:ArchiveClassesAtExit={draft}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m {SILENT}')
     if not draft.exists():
         raise JobFailed("this Java makes no archive of classes: jobs go on without one, and start as before")
     draft.replace(place)

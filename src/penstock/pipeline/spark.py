@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock.contract.limits import MIB
-from penstock.pipeline.java import NoJava, check_java
-from penstock.pipeline.java_classes import java_options
+from penstock.pipeline.java import NoJava, check_java, class_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +130,7 @@ def open_session(*, master: str | None, name: str, settings: Mapping[str, str] |
 def _with_classes(options: str) -> str:
     """Let Java of this machine start from an archive of its classes, if one was made and nothing says otherwise."""
     is_said = "-XX:SharedArchiveFile" in options or "-XX:ArchiveClassesAtExit" in options
-    return options if is_said else f"{options} {java_options()}".strip()
+    return options if is_said else f"{options} {class_options()}".strip()
 
 
 def settings_for(where: str) -> dict[str, str]:

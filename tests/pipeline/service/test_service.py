@@ -16,7 +16,7 @@ from bench.pipeline_data import write_history
 from penstock.pipeline.job import JobFailed, Outcome
 from penstock.pipeline.service.plan import Plan, read_plan
 from penstock.pipeline.service.runner import Service, only_instance
-from penstock.telemetry import PIPELINE_METRICS
+from penstock.pipeline.service.status import PIPELINE_METRICS
 from tests.waiting import wait_until
 
 ROWS = 3_000

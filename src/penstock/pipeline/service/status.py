@@ -20,9 +20,44 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock import telemetry
 from penstock.pipeline.job import JobFailed
 from penstock.pipeline.service.schedule import Past
+from penstock.telemetry import Metric
+
+# Not `job`, which is Prometheus's own label.
+PIPELINE_RUNNING = Metric("penstock_pipeline_running", "gauge", ("job_name",), "1 while a job runs, else 0.")
+PIPELINE_BEHIND = Metric(
+    "penstock_pipeline_behind_seconds",
+    "gauge",
+    ("job_name",),
+    "The lag behind the source: all that was settled so long ago is in the results of a job.",
+)
+PIPELINE_INTERVAL = Metric(
+    "penstock_pipeline_interval_seconds", "gauge", ("job_name",), "How often a job runs when all is well."
+)
+PIPELINE_FAILURES = Metric(
+    "penstock_pipeline_failures", "gauge", ("job_name",), "How many times in a row a job has failed; 0 once it works."
+)
+PIPELINE_DURATION = Metric(
+    "penstock_pipeline_run_duration_seconds", "gauge", ("job_name",), "How long the last run took."
+)
+PIPELINE_LAST_SUCCESS = Metric(
+    "penstock_pipeline_last_success_timestamp_seconds",
+    "gauge",
+    ("job_name",),
+    "When the last run that worked began, as a Unix time; 0 if there was none.",
+)
+PIPELINE_GOOD = Metric(
+    "penstock_pipeline_good", "gauge", ("job_name",), "0 if the last run found a loss, a double or rows that cannot be."
+)
+PIPELINE_ROWS = Metric("penstock_pipeline_rows_total", "counter", ("job_name",), "Rows that a job has read or written.")
+PIPELINE_RUNS = Metric(
+    "penstock_pipeline_runs_total", "counter", ("job_name", "result"), "Runs of a job: `success` or `failure`."
+)
+PIPELINE_METRICS = (
+    PIPELINE_RUNNING, PIPELINE_BEHIND, PIPELINE_INTERVAL, PIPELINE_FAILURES, PIPELINE_DURATION, PIPELINE_LAST_SUCCESS,
+    PIPELINE_GOOD, PIPELINE_ROWS, PIPELINE_RUNS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +87,22 @@ class _Jobs(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         jobs = self._view()
-        gauges: dict[telemetry.Metric, Callable[[JobView], float]] = {
-            telemetry.PIPELINE_RUNNING: lambda job: int(bool(job.step)),
-            telemetry.PIPELINE_BEHIND: lambda job: job.behind_s,
-            telemetry.PIPELINE_INTERVAL: lambda job: job.interval_s,
-            telemetry.PIPELINE_FAILURES: lambda job: job.past.failures,
-            telemetry.PIPELINE_DURATION: lambda job: job.past.duration_s,
-            telemetry.PIPELINE_LAST_SUCCESS: lambda job: job.past.succeeded_at,
-            telemetry.PIPELINE_GOOD: lambda job: int(job.past.is_good),
+        gauges: dict[Metric, Callable[[JobView], float]] = {
+            PIPELINE_RUNNING: lambda job: int(bool(job.step)),
+            PIPELINE_BEHIND: lambda job: job.behind_s,
+            PIPELINE_INTERVAL: lambda job: job.interval_s,
+            PIPELINE_FAILURES: lambda job: job.past.failures,
+            PIPELINE_DURATION: lambda job: job.past.duration_s,
+            PIPELINE_LAST_SUCCESS: lambda job: job.past.succeeded_at,
+            PIPELINE_GOOD: lambda job: int(job.past.is_good),
         }
         for metric, value in gauges.items():
             family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
             for job in jobs:
                 family.add_metric([job.name], value(job))
             yield family
-        rows = CounterMetricFamily(
-            telemetry.PIPELINE_ROWS.name, telemetry.PIPELINE_ROWS.meaning, labels=telemetry.PIPELINE_ROWS.labels
-        )
-        runs = CounterMetricFamily(
-            telemetry.PIPELINE_RUNS.name, telemetry.PIPELINE_RUNS.meaning, labels=telemetry.PIPELINE_RUNS.labels
-        )
+        rows = CounterMetricFamily(PIPELINE_ROWS.name, PIPELINE_ROWS.meaning, labels=PIPELINE_ROWS.labels)
+        runs = CounterMetricFamily(PIPELINE_RUNS.name, PIPELINE_RUNS.meaning, labels=PIPELINE_RUNS.labels)
         for job in jobs:
             rows.add_metric([job.name], job.past.rows)
             runs.add_metric([job.name, "failure"], job.past.failed)
@@ -92,7 +123,7 @@ def status_page(listen: tuple[str, int], view: View) -> Iterator[str]:
         "/health/live": (_TEXT, lambda: b"ok\n"),
     }
 
-    class Handler(BaseHTTPRequestHandler):
+    class Request(BaseHTTPRequestHandler):
         # A client that says nothing keeps a thread for so long.
         timeout = 10
 
@@ -110,7 +141,7 @@ def status_page(listen: tuple[str, int], view: View) -> Iterator[str]:
             pass
 
     try:
-        server = ThreadingHTTPServer(listen, Handler)
+        server = ThreadingHTTPServer(listen, Request)
     except OSError as error:
         raise JobFailed(f"pipeline.listen {listen[0]}:{listen[1]} cannot be listened on: {error.strerror}") from None
     server.daemon_threads = True
