@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.race import report
+from bench.race import in_turns, report
 from bench.race.__main__ import app
 from bench.race.sides import SIDES
 from bench.race.workloads import WORKLOADS, Found
@@ -21,6 +21,23 @@ def _race(*options: str, out: Path) -> dict[str, list[dict[str, object]]]:
     assert done.exit_code == 0, (done.output, done.exception)
     told: dict[str, list[dict[str, object]]] = json.loads((out / "race.json").read_text())
     return told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_sync", [False, True])
+def test_calls_in_turns_are_told_for_each_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_sync: bool
+) -> None:
+    in_turns.main(peers="penstock", calls=10, is_sync=is_sync, data=tmp_path)
+    told = capsys.readouterr().out
+    assert [line.split(" | ")[0] for line in told.splitlines()] == [
+        "| call",
+        "|---|---|---|---|---|---|",
+        "| send",
+        "| lease",
+        "| ack",
+    ]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
