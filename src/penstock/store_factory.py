@@ -334,7 +334,8 @@ async def _topics_in_database(
 
     assert opened.identity is not None
     folder = settings.data / _STREAMS
-    if (folder / "catalog").exists():
+    partitions = folder / "partitions"
+    if partitions.is_dir() and any(partitions.iterdir()):
         raise BadSetting(
             f"{folder} has topics, and this server keeps them in its database: serve the folder with --store "
             f"file:{settings.data}, or move {folder} away"

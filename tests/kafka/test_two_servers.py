@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -148,3 +149,14 @@ def test_topics_and_records_of_the_client_are_those_of_every_server(two: Two, to
         assert (view.partition_count, view.record_count) == (2, 1)
         second.topic(topic).delete()
         assert [each.topic_name for each in first.topics(prefix=topic)] == []
+
+
+def test_a_folder_with_topics_is_not_left_behind_in_silence(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        create(broker.servers, "events")
+    with (
+        pytest.raises(AssertionError, match="did not start"),
+        Broker(tmp_path / "data", "--store", shared_server().new_database()) as refused,
+    ):
+        pytest.fail(f"it serves at {refused.servers}")
+    assert "has topics, and this server keeps them in its database" in (tmp_path / "notes.txt").read_text()

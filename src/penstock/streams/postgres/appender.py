@@ -173,7 +173,7 @@ class Appender:
             columns = [each.topic for each in partitions], [each.index for each in partitions]
             try:
                 (answer,) = await self._database.call_ungated("confirm_frames", *columns)
-            except (StoreUnreachable, StoreForbids):
+            except (StoreUnreachable, StoreForbids, psycopg.Error):
                 if self._is_closed:
                     # The next batch that is appended with a standby confirms them, too.
                     return

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+import psycopg
+
 from penstock.contract.limits import GROUPS_MAX
 from penstock.core.consumer_group.group import GroupRecord
 from penstock.core.consumer_group.requests import NotCoordinator, TooManyGroups
@@ -30,7 +32,8 @@ from penstock.streams.interface import TopicNotFound, TopicStore
 
 _NOTHING: Mapping[Place, CommittedOffset] = {}
 _FORGOTTEN = b""
-_TROUBLE = (StoreUnreachable, StoreForbids)
+# What is tried again a second later.
+_TROUBLE = (StoreUnreachable, StoreForbids, psycopg.Error)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
+import psycopg
+
 from penstock.contract.limits import PARTITIONS_MAX, PRODUCER_MS
 from penstock.contract.topic_settings import BadTopicSettings, TopicSettings
 from penstock.log.interface import OffsetOutOfRange
@@ -33,12 +35,12 @@ from penstock.streams.interface import (
 )
 from penstock.streams.postgres.appender import Appender
 from penstock.streams.postgres.partition import FrameCache, Shelf, TablePartition
+from penstock.telemetry import STREAMS_UPKEEP_FAILED
 
 # How often what is too old is looked for, and how many batches go in one transaction.
 UPKEEP_S = 30.0
 _DROPPED_AT_ONCE = 500
 _PRODUCER_IDS = 1_000
-_TROUBLE = (StoreUnreachable, StoreForbids)
 
 TableTopic: TypeAlias = TopicOf[TablePartition]
 
@@ -144,6 +146,8 @@ class PostgresTopics:
         found = [partition for place in places if (partition := self._place(*place)) is not None]
         if not found:
             return
+        # What this server could not confirm is there already, and nobody is to read it before it is confirmed.
+        self._database.gate.check()
         rows = await self._database.ask(
             "look_partitions", topics=[each.topic for each in found], partitions=[each.index for each in found]
         )
@@ -280,10 +284,15 @@ class PostgresTopics:
     async def _look_after_all(self) -> None:
         while True:
             await asyncio.sleep(self._upkeep_s)
-            with suppress(*_TROUBLE):
+            try:
                 await self.refresh()
                 if self._store.leads:
                     await self.look_after()
+            except (StoreUnreachable, StoreForbids):
+                # It is tried again when the database answers.
+                pass
+            except psycopg.Error as error:
+                self._database.gate.log_event(STREAMS_UPKEEP_FAILED, error=str(error))
 
     async def look_after(self) -> None:
         """Drop what is too old, too much, trimmed, or of no topic any more; confirm what a server that died left."""
