@@ -53,8 +53,8 @@ from penstock.log.settings import MAY_LOSE
 from penstock.metrics.health import Health, Watchdog, starting, watching
 from penstock.metrics.prometheus import Connections, Prometheus, Requests, Scope
 from penstock.metrics.streams import Clients, families_of_clients, families_of_streams
-from penstock.runtime.system import log_event
-from penstock.settings import KAFKA_PORT, Fsync, ServerSettings, check_is_secured, without_password
+from penstock.runtime.system import JsonLines, log_event
+from penstock.settings import KAFKA_PORT, Fsync, LogFormat, ServerSettings, check_is_secured, without_password
 from penstock.store_factory import OpenStore, open_store, open_streams
 from penstock.telemetry import (
     KAFKA_PORT_IN_USE,
@@ -205,6 +205,9 @@ def serve(
     `FolderTaken`, `TooFewShards`, `LogCorrupted` and others.
     """
     logging.basicConfig(level=settings.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    if settings.log_format is LogFormat.JSON:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonLines())
 
     def freeze_and_announce(address: str) -> None:
         # What was opened stays: a full collection would look at all of it, and stall everyone meanwhile.

@@ -57,6 +57,13 @@ class LogLevel(Enum):
     ERROR = "error"
 
 
+class LogFormat(Enum):
+    # A line for people: the time, the level, the event and its fields.
+    TEXT = "text"
+    # An object of JSON on each line, for programs that gather logs.
+    JSON = "json"
+
+
 class Fsync(Enum):
     # Before each answer, one fsync for all that wait: nothing confirmed is lost.
     BATCH = "batch"
@@ -189,6 +196,8 @@ class ServerSettings:
     stop_delay_s: float = 0.0
     # The lowest level of events that are logged.
     log_level: LogLevel = LogLevel.INFO
+    # How events are written to standard error.
+    log_format: LogFormat = LogFormat.TEXT
 
     def __post_init__(self) -> None:
         _between("port", self.port, 0, 65_535)

@@ -1,6 +1,7 @@
 """The real clock, dice, threads and exit, and `system_runtime`, which joins the real parts."""
 
 import asyncio
+import json
 import logging
 import os
 import secrets
@@ -9,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -125,6 +127,23 @@ def log_event(event: LogEvent, /, **fields: object) -> None:
     if _logger.isEnabledFor(level):
         details = " ".join(f"{name}={value}" for name, value in fields.items())
         _logger.log(level, "%s %s", event.name, details, extra={"event": event.name, "fields": fields})
+
+
+class JsonLines(logging.Formatter):
+    """Writes each record as an object on one line: a log event with its fields, what others log with their sentence."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        event = getattr(record, "event", None)
+        said |= {"message": record.getMessage()} if event is None else {"event": event}
+        if record.exc_info:
+            said["traceback"] = self.formatException(record.exc_info)
+        # What is no text or number is written as the text lines have it.
+        return json.dumps({**getattr(record, "fields", {}), **said}, default=str)
 
 
 def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
