@@ -130,7 +130,9 @@ class _Done:
     """What a run has come to so far."""
 
     batches: int = 0
-    files: list[DataFile] = field(default_factory=list)
+    # A run may follow for months, so files are counted and not kept.
+    files: int = 0
+    bytes: int = 0
     queues: list[QueueRows] = field(default_factory=list)
     letters: int | None = None
 
@@ -231,7 +233,8 @@ class _Run:
     def _tell(self, table: Table, files: list[DataFile], queues: list[QueueRows], until_ms: int | None) -> None:
         self._trim(table)
         self._done.batches += 1
-        self._done.files += files
+        self._done.files += len(files)
+        self._done.bytes += sum(each.bytes for each in files)
         self._done.queues = queues_together([*self._done.queues, *queues])
         lag_s = None if until_ms is None else max(now_ms() - until_ms, 0) / 1_000
         self._progress.rows(self._done.rows, lag_s=lag_s)
@@ -321,8 +324,8 @@ def outcome(done: _Done, *, root: str, unknown: Sequence[str] = ()) -> Outcome:
     figures: dict[str, int | float | str] = {
         "rows": rows,
         "batches": done.batches,
-        "files": len(done.files),
-        "bytes": sum(each.bytes for each in done.files),
+        "files": done.files,
+        "bytes": done.bytes,
     }
     if done.letters is not None:
         figures["dead_letters"] = done.letters
