@@ -10,4 +10,4 @@ pytestmark = [pytest.mark.slow, pytest.mark.real_time]
 
 
 def test_hundreds_of_killed_archivers_leave_each_row_once(tmp_path: Path, seed: int) -> None:
-    check_after_kills(tmp_path, kills=200, rows=60_000, seed=seed)
+    check_after_kills(tmp_path, kills=200, rows=40_000, seed=seed)

@@ -23,7 +23,7 @@ credentials, and tasks find theirs by the same chain. Conditional writes make a 
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from pathlib import Path
@@ -136,6 +136,8 @@ class Table:
     def __init__(self, location: str, delta: "DeltaTable") -> None:
         self.location = location
         self.delta = delta
+        # Files of the log that are known to be durable.
+        self._durable: set[str] = set()
 
     @classmethod
     def open(cls, where: str) -> "Table":
@@ -250,7 +252,7 @@ class Table:
         else:
             raise AnotherWriter(f"other processes write to {self.location} all the time: run the job again")
         self.delta.update_incremental()
-        sync_log(self.location)
+        self._durable = sync_log(self.location, self._durable)
 
     def files(self, bounds: Bounds = EVERYTHING) -> list[str]:
         """Return the files that may have wanted rows, by their paths below the table."""
@@ -302,11 +304,14 @@ def sync(paths: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def sync_log(where: str) -> None:
-    """Make the log of a table durable, and the folders above it; an object store has kept what it confirmed."""
+def sync_log(where: str, known: Collection[str] = ()) -> set[str]:
+    """Make the log of a table durable, but for files that are ``known`` to be, and return those that are now.
+
+    An object store has kept what it confirmed.
+    """
     location = location_of(where)
     if not is_local(location):
-        return
+        return set()
     root = Path(location)
     log = root / LOG
     # A reader begins at the last checkpoint, so what is before it does not matter.
@@ -314,8 +319,10 @@ def sync_log(where: str) -> None:
         first = int(json.loads((log / _LAST_CHECKPOINT).read_text())["version"])
     except FileNotFoundError:
         first = 0
-    needed = [Path(each) for each in os.scandir(log) if each.is_file() and each.name >= f"{first:020}"]
-    sync([*sorted(needed), log, root, root.parent])
+    needed = {each.name for each in os.scandir(log) if each.is_file() and each.name >= f"{first:020}"}
+    sync([*(log / name for name in sorted(needed.difference(known))), log, root, root.parent])
+    # It is written over.
+    return needed - {_LAST_CHECKPOINT}
 
 
 def _ranges(bounds: Bounds) -> Iterable[tuple[str, Any, Any]]:
