@@ -27,7 +27,8 @@ _TASKS: dict[str, tuple[set[str], set[str], int]] = {
     "sink.writer": ({"contract", "core", "frame", "version", "wire"}, set(), 18),
     "signals.lines": ({"contract", "core", "version"}, set(), 3),
     "audit.look": (_READING, set(), 4),
-    "whatif.comparison": ({"contract", "core", "frame", "version"}, set(), 5),
+    "whatif.simulation": ({"contract", "core", "frame", "version"}, set(), 4),
+    "archive.files": (_READING, set(), 13),
 }
 # A worker has these before it imports anything of ours; each task is tried in a process of its own.
 _PROGRAM = """
