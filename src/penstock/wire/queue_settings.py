@@ -41,7 +41,8 @@ def type_of(row: Row) -> Any:
     if setting.is_ratio:
         number = Annotated[float, Meta(ge=_LEAST_RATIO, le=setting.most)]
     elif setting.unit == "ms":
-        number = Annotated[float, Meta(ge=setting.least / 1_000, le=setting.most // 1_000)]
+        # 0 and not 0.0: `Annotated` takes one for the other, and the first that it has seen is shown everywhere.
+        number = Annotated[float, Meta(ge=setting.least / 1_000 or 0, le=setting.most // 1_000)]
     if isinstance(default, tuple):
         return Annotated[list[number], Meta(min_length=TIERS, max_length=TIERS)]
     return number
