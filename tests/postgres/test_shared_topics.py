@@ -8,7 +8,7 @@ from functools import partial
 import psycopg
 import pytest
 
-from penstock.broker.consumer_groups import Commit, GroupState, NotCoordinator, open_groups
+from penstock.broker.consumer_groups import BadGroupName, Commit, GroupNotFound, GroupState, NotCoordinator, open_groups
 from penstock.broker.topics import FetchOne, Topics
 from penstock.runtime.memory import memory_runtime
 from penstock.runtime.system import SystemClock, SystemDice
@@ -191,3 +191,28 @@ async def test_an_offset_of_a_deleted_topic_is_not_there_for_another_of_its_name
         assert await ann.groups.committed("readers", None) == []
         await ann.groups.coordinator.delete("readers")
         assert await bob.groups.listed() == []
+
+
+async def test_what_a_client_adds_to_an_offset_comes_back_to_the_letter() -> None:
+    async with two_coordinators() as (_, (ann, _bob)):
+        said = "four, said Ä\0"
+        await ann.groups.commit("readers", [Commit("events", 0, 4, metadata=said)])
+        (kept,) = await ann.groups.committed("readers", None)
+        assert (kept.offset, kept.metadata) == (4, said)
+        with pytest.raises(BadGroupName):
+            await ann.groups.commit("no\0group", [Commit("events", 0, 4)])
+        with pytest.raises(GroupNotFound):
+            await ann.groups.describe("no\0group")
+
+
+async def test_a_server_that_is_started_again_has_its_groups_at_once() -> None:
+    async with two_coordinators() as (database, (ann, _bob)):
+        await ann.groups.commit("readers", [Commit("events", 0, 4)])
+        async with served(database) as (store, topics):
+            offsets = PostgresOffsets(store.database, topics.streams, Identity("one", SystemDice().token()))
+            runtime = replace(memory_runtime(), clock=SystemClock())
+            async with open_groups(runtime, offsets, topics, settings=SETTINGS) as again:
+                assert [each.offset for each in await again.committed("readers", None)] == [4]
+                with pytest.raises(NotCoordinator):
+                    await ann.groups.commit("readers", [Commit("events", 0, 5)])
+                assert [each.offset for each in await again.committed("readers", None)] == [4]

@@ -22,7 +22,7 @@ import psycopg
 
 from penstock.contract.limits import GROUPS_MAX
 from penstock.core.consumer_group.group import GroupRecord
-from penstock.core.consumer_group.requests import NotCoordinator, TooManyGroups
+from penstock.core.consumer_group.requests import BadGroupName, NotCoordinator, TooManyGroups
 from penstock.log.interface import Reservation
 from penstock.store.errors import StoreForbids, StoreUnreachable
 from penstock.store.postgres.database import Database
@@ -109,6 +109,8 @@ class PostgresOffsets:
             if held.unwritten.generation != _FORGOTTEN:
                 return False
             await self.durable(group)
+        if "\0" in group:
+            raise BadGroupName("a group name has no NUL where groups are kept in PostgreSQL")
         async with self._claiming:
             if group in self._held:
                 return False
@@ -126,7 +128,10 @@ class PostgresOffsets:
 
     async def _offsets(self, group: str) -> dict[Place, CommittedOffset]:
         rows = await self._database.ask("group_offsets", group=group)
-        return {(topic, partition): CommittedOffset(*kept) for topic, partition, *kept in rows}
+        return {
+            (topic, partition): CommittedOffset(offset, leader_epoch, bytes(metadata).decode(), *times)
+            for topic, partition, offset, leader_epoch, metadata, *times in rows
+        }
 
     def _lose(self, group: str) -> None:
         if self._held.pop(group, None) is not None:
@@ -179,7 +184,7 @@ class PostgresOffsets:
                 [topic for topic, _, _ in rows], [partition for _, partition, _ in rows],
                 [-1 if kept is None else kept.offset for *_, kept in rows],
                 [-1 if kept is None else kept.leader_epoch for *_, kept in rows],
-                ["" if kept is None else kept.metadata for *_, kept in rows],
+                [b"" if kept is None else kept.metadata.encode() for *_, kept in rows],
                 [0 if kept is None else kept.committed_at_ms for *_, kept in rows],
                 [-1 if kept is None or kept.expires_at_ms is None else kept.expires_at_ms for *_, kept in rows],
             )  # fmt: skip
@@ -250,7 +255,7 @@ class PostgresOffsets:
         ]
 
     async def peek(self, group: str) -> tuple[GroupRecord | None, Mapping[Place, CommittedOffset]] | None:
-        rows = await self._database.ask("group_epoch", group=group)
+        rows = [] if "\0" in group else await self._database.ask("group_epoch", group=group)
         if not rows:
             return None
         ((_, generation),) = rows

@@ -96,7 +96,8 @@ CREATE TABLE penstock.committed_offset (
     -- What is read next.
     next bigint NOT NULL,
     leader_epoch integer NOT NULL,
-    metadata text NOT NULL,
+    -- As the client said it, in UTF-8: it may have a NUL, which no text has.
+    metadata bytea NOT NULL,
     committed_at_ms bigint NOT NULL,
     expires_at_ms bigint,
     PRIMARY KEY (group_name, topic, partition)

@@ -13,7 +13,8 @@ BEGIN
     INSERT INTO penstock.consumer_group AS known (name, node, incarnation, epoch)
     VALUES (p_name, p_node, p_incarnation, nextval('penstock.group_epoch'))
     ON CONFLICT (name) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation, epoch = excluded.epoch
-    WHERE p_takes_over OR (known.node = excluded.node AND known.incarnation = excluded.incarnation) OR NOT EXISTS (
+    -- A process that has the name of its coordinator has come after it.
+    WHERE p_takes_over OR known.node = excluded.node OR NOT EXISTS (
         SELECT 1 FROM penstock.node
         WHERE node.name = known.node AND node.incarnation = known.incarnation AND node.state = 'serving'
             AND node.beat_at > clock_timestamp() - make_interval(secs => p_lost_ms / 1000.0)

@@ -2,7 +2,7 @@
 -- forgets the group with all it has. Answers with false, and does nothing, if another server coordinates the group by now.
 CREATE OR REPLACE FUNCTION penstock.write_group(
     p_name text, p_epoch bigint, p_generation bytea, p_topics integer[], p_partitions integer[], p_nexts bigint[],
-    p_leader_epochs integer[], p_metadata text[], p_committed bigint[], p_expires bigint[]
+    p_leader_epochs integer[], p_metadata bytea[], p_committed bigint[], p_expires bigint[]
 ) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
