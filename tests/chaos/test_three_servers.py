@@ -33,7 +33,7 @@ _BOUND_S = 30.0
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with Pair() as pair, Site(pair, "--no-kafka") as site:
+    with Pair() as pair, Site(pair) as site:
         yield site
 
 

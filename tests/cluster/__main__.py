@@ -1,6 +1,7 @@
 """`make cluster`: a primary with a synchronous standby and three servers, until Ctrl-C, and a table of how they are."""
 
 import asyncio
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,11 @@ ENVIRONMENT = Path("cluster.env")
 
 
 def main() -> None:
+    # All ends together, however this process is told to end; a shell's background jobs do not hear of Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     console.print("Starting PostgreSQL, its synchronous standby and three servers …")
-    with Pair(options={"autovacuum": "on"}) as pair, Site(pair, "--no-kafka") as site:
+    with Pair(options={"autovacuum": "on"}) as pair, Site(pair, kafka=True) as site:
         try:
             ENVIRONMENT.write_text(site.environment())
             console.print(*_introduction(), sep="\n", soft_wrap=True)
@@ -38,8 +42,10 @@ def _introduction() -> Iterator[str]:
     yield f"\nIn another terminal, in this folder, {ENVIRONMENT} says where everything is:\n"
     yield f"  source .venv/bin/activate; source {ENVIRONMENT}"
     yield "  penstock queue create orders; penstock send orders teapot"
+    yield "  penstock topic create clicks --partitions 3; penstock topic produce clicks teapot"
     yield "  kill -9 $ONE; penstock receive orders; penstock cluster check"
     yield "  kill -9 $PRIMARY; promote; penstock cluster status\n"
+    yield "Kafka's clients find the servers at $BOOTSTRAP.\n"
     yield "docs/tutorial/three-servers.md tells more. Ctrl-C ends all.\n"
 
 

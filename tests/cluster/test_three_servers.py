@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with Pair() as pair, Site(pair, "--no-kafka", "--require-standby") as site:
+    with Pair() as pair, Site(pair, "--require-standby") as site:
         yield site
 
 

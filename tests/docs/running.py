@@ -68,7 +68,7 @@ def _server_for(page: Page) -> Iterator[dict[str, str]]:
     """Give the addresses of the page's own server, by what stands for them in the page; none, if it needs none."""
     text = "\n".join(block.text for block in page.blocks if block.kind in _RUNNABLE)
     if _CLUSTER in text:
-        with Pair() as pair, Site(pair, "--no-kafka") as site:
+        with Pair() as pair, Site(pair, kafka=True) as site:
             Path(_CLUSTER).write_text(site.environment())
             yield {}
         return
