@@ -16,6 +16,7 @@ import logging
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -205,7 +206,8 @@ def serve(
     `FolderTaken`, `TooFewShards`, `LogCorrupted` and others.
     """
     logging.basicConfig(level=settings.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    if settings.log_format is LogFormat.JSON:
+    is_for_programs = settings.log_format is LogFormat.AUTO and not sys.stderr.isatty()
+    if is_for_programs or settings.log_format is LogFormat.JSON:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonLines())
 

@@ -58,6 +58,8 @@ class LogLevel(Enum):
 
 
 class LogFormat(Enum):
+    # As `text` on a terminal, and as `json` elsewhere.
+    AUTO = "auto"
     # A line for people: the time, the level, the event and its fields.
     TEXT = "text"
     # An object of JSON on each line, for programs that gather logs.
@@ -197,7 +199,7 @@ class ServerSettings:
     # The lowest level of events that are logged.
     log_level: LogLevel = LogLevel.INFO
     # How events are written to standard error.
-    log_format: LogFormat = LogFormat.TEXT
+    log_format: LogFormat = LogFormat.AUTO
 
     def __post_init__(self) -> None:
         _between("port", self.port, 0, 65_535)

@@ -20,6 +20,9 @@ class LogEvent:
     meaning: str
 
 
+# Under this key of its ASGI scope a request has its id, for its answer and for events of the log.
+REQUEST_ID = "penstock.request_id"
+
 LOG_OPENED = LogEvent(
     "log.opened",
     "info",
@@ -128,12 +131,12 @@ STREAMS_CLEANED = LogEvent(
 REST_FAILED = LogEvent(
     "rest.failed",
     "error",
-    "A request got 500, because of a bug in Penstock. The event has the traceback.",
+    "A request got 500, because of a bug in Penstock. It has the traceback, and the `x-request-id` of the answer.",
 )
 SQS_FAILED = LogEvent(
     "sqs.failed",
     "error",
-    "An SQS request got 500, because of a bug in Penstock. The event has the traceback.",
+    "An SQS request got 500, because of a bug in Penstock. It has the traceback, and the `x-request-id` of the answer.",
 )
 KAFKA_FAILED = LogEvent(
     "kafka.failed",

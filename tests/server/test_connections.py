@@ -406,6 +406,15 @@ def test_a_mistake_of_ours_is_answered_and_noted(path: str) -> None:
         assert [event for event, _ in running.log_events] == [REST_FAILED]
 
 
+def test_each_answer_has_an_id_which_the_log_names_for_what_failed() -> None:
+    with listener(application) as running, running.client() as client:
+        ids = [client.ask("GET", path).headers["x-request-id"] for path in ("/hello", "/hello")]
+        failed = client.ask("GET", "/fails")
+        assert len({*ids}) == 2
+        ((_, told),) = running.log_events
+        assert told["request_id"] == failed.headers["x-request-id"]
+
+
 def test_half_an_answer_never_looks_whole() -> None:
     with listener(application) as running, running.client() as client, pytest.raises((ConnectionError, ValueError)):
         client.ask("GET", "/chunks?fails")

@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 
 _RECEIPT = re.compile(rb'"receipt":"([0-9a-f-]+)"')
 _LENGTH = re.compile(rb"content-length: (\d+)")
-_DATE = re.compile(rb"date: [^\r]*\r\n")
+_DATE = re.compile(rb"(date|x-request-id): [^\r]*\r\n")
 
 
 class StandingClock:
@@ -86,7 +86,7 @@ class Side:
                     self._client.close()
 
     def ask(self, request: "Asked") -> bytes:
-        """Return a whole answer as it came, but for the date. Of requests at once, the answers together."""
+        """Return a whole answer as it came, but for the date and the id. Of requests at once, the answers together."""
         if self._client is None:
             self._client = socket.create_connection(self._address, timeout=60)
         self._client.sendall(request.encoded(self._last_receipt) * request.times)

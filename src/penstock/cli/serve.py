@@ -33,7 +33,7 @@ _OPTIONS = {
         "trust_clock": "After a long stop: let what is too old by the clock expire.",
         "sqs": "Serve programs that speak SQS, too.",
         "log_level": "The least important events that are logged.",
-        "log_format": "Lines for people, or an object of JSON each.",
+        "log_format": "Lines for people, or an object of JSON each; auto is for people on a terminal.",
     },
     "Keys and TLS": {
         "tls_cert": "The certificate, in PEM.",

@@ -8,15 +8,18 @@ Laws of this file
    small answer is one packet.
 2. Nothing is written while the client has not read what was written before.
 3. An answer that comes before the end of its request is the last of its connection.
-4. Whatever the application does, the client gets one whole answer or a closed connection.
-5. A client that exceeds a limit gets a problem (RFC 9457), which ends its connection.
+4. Each request has an id, which no other has: its answer says it (`x-request-id`), and so does the log of what fails.
+5. Whatever the application does, the client gets one whole answer or a closed connection.
+6. A client that exceeds a limit gets a problem (RFC 9457), which ends its connection.
 """
 
 import asyncio
 import traceback
+import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
@@ -24,7 +27,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from penstock.contract.limits import KIB, MIB
 from penstock.runtime.interface import LogEventWriter
-from penstock.telemetry import REST_FAILED
+from penstock.telemetry import REQUEST_ID, REST_FAILED
 from penstock.wire.problems import CODES, PROBLEM_TYPE, Problem
 
 _encode = msgspec.json.Encoder().encode
@@ -75,7 +78,9 @@ class ConnectionLimits:
 USUAL = ConnectionLimits()
 
 
-def refusal(code: str, detail: str, *, limit: int | None = None, retry_after_s: int | None = None) -> bytes:
+def refusal(
+    code: str, detail: str, *, limit: int | None = None, retry_after_s: int | None = None, request_id: str = ""
+) -> bytes:
     """Return a whole answer that ends its connection."""
     _, status, title, *_ = CODES[code]
     body = _encode(
@@ -88,10 +93,11 @@ def refusal(code: str, detail: str, *, limit: int | None = None, retry_after_s: 
             retry_after_s=msgspec.UNSET if retry_after_s is None else retry_after_s,
         )
     )
-    again = "" if retry_after_s is None else f"retry-after: {retry_after_s}\r\n"
+    more = "" if retry_after_s is None else f"retry-after: {retry_after_s}\r\n"
+    more += f"x-request-id: {request_id}\r\n" if request_id else ""
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\n"
-        f"content-length: {len(body)}\r\n{again}connection: close\r\n\r\n"
+        f"content-length: {len(body)}\r\n{more}connection: close\r\n\r\n"
     )
     return head.encode("ascii") + body
 
@@ -130,9 +136,9 @@ def too_many_connections(most: int) -> bytes:
     return refusal("too_many_connections", detail, limit=most, retry_after_s=_RETRY_AFTER_S)
 
 
-def server_failed() -> bytes:
-    detail = "the server made a mistake; its log says which"
-    return refusal("internal", detail)
+def server_failed(request_id: str) -> bytes:
+    detail = f"the server made a mistake; its log says which for the request {request_id}"
+    return refusal("internal", detail, request_id=request_id)
 
 
 Message = MutableMapping[str, Any]
@@ -142,6 +148,9 @@ Application = Callable[..., Awaitable[None]]
 CLIENT_GONE = 499
 # Where an application finds, in the scope, what tells it that its client is gone.
 DEPARTURE = "penstock.departure"
+# Of no two servers, and of no two starts of one, the same.
+_PROCESS = uuid.uuid4().hex[:8]
+_NUMBERS = count(1)
 
 _STATUS = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _GONE: Message = {"type": "http.disconnect"}
@@ -217,6 +226,7 @@ class Exchange:
     def __init__(self, connection: Line, scope: Message, *, is_kept_alive: bool, began_at: float) -> None:
         self.connection = connection
         self.scope = scope
+        scope[REQUEST_ID] = f"{_PROCESS}-{next(_NUMBERS):x}"
         self.began_at = began_at
         # Whether the connection goes on after this.
         self.is_kept_alive = is_kept_alive
@@ -249,7 +259,8 @@ class Exchange:
             raise
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
-            self.connection.log_event(REST_FAILED, path=self.scope.get("path"), error=trace)
+            request_id = self.scope[REQUEST_ID]
+            self.connection.log_event(REST_FAILED, path=self.scope.get("path"), request_id=request_id, error=trace)
             self._fail()
         finally:
             self.connection.count(self)
@@ -268,7 +279,7 @@ class Exchange:
             self.connection.abort()
             return
         self.status = 500
-        self.connection.refuse(server_failed())
+        self.connection.refuse(server_failed(self.scope[REQUEST_ID]))
 
     # What the application calls.
 
@@ -317,7 +328,8 @@ class Exchange:
         self.must_say_continue = False
         if self.has_more_body or self.connection.is_last_answer():
             self.is_kept_alive = False
-        head = [_STATUS[status], self.connection.date]
+        request_id = self.scope[REQUEST_ID].encode("ascii")
+        head = [_STATUS[status], self.connection.date, b"x-request-id: ", request_id, b"\r\n"]
         has_length = False
         for name, value in message.get("headers", ()):
             if b"\n" in value or b"\r" in value:

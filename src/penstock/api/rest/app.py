@@ -20,7 +20,7 @@ from penstock.api.rest.operations import HOT, OPERATIONS
 from penstock.api.rest.request import Answer, Operation, Request, Service, encode
 from penstock.contract.names import is_name
 from penstock.runtime.interface import LogEventWriter
-from penstock.telemetry import REST_FAILED
+from penstock.telemetry import REQUEST_ID, REST_FAILED
 from penstock.wire.problems import Problem
 
 # Of what these name, other servers may know more.
@@ -81,6 +81,11 @@ class RestApplication:
         except HTTPException as error:
             await _send_problem(send, _routing_problem(error, scope), error.headers)
 
+    def _mistake(self, scope: Scope, error: Exception) -> Problem:
+        request_id, trace = scope.get(REQUEST_ID), "".join(traceback.format_exception(error))
+        self._log_event(REST_FAILED, path=scope["path"], request_id=request_id, error=trace)
+        return problem("internal", f"the server made a mistake; its log says which for the request {request_id}")
+
     def _count_refusal(self, queue: str, operation: str, code: str, count: int) -> None:
         name = "" if code == "queue_not_found" or not is_name(queue) else queue
         self._service.queues.traffic.refused(name, VERBS.get(operation, "other"), code, count)
@@ -118,8 +123,7 @@ class RestApplication:
         except Exception as error:
             found = problem_of(error)
             if found is None:
-                self._log_event(REST_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
-                found = problem("internal", "the server made a mistake; its log says which")
+                found = self._mistake(scope, error)
             if "queue" in parameters:
                 count = 1 if request is None else request.messages
                 self._count_refusal(parameters["queue"], operation.name, found.code, count)

@@ -50,7 +50,7 @@ from penstock.api.sqs.signature import Claim, Signed, access_key_of, check_claim
 from penstock.broker.access import ANONYMOUS_ADMIN, Caller, Grant, Role
 from penstock.contract.names import is_name
 from penstock.runtime.interface import LogEventWriter
-from penstock.telemetry import SQS_FAILED
+from penstock.telemetry import REQUEST_ID, SQS_FAILED
 
 # Who signs with the pair of the settings.
 OWNER = Caller("sqs_access_key_id", (Grant(Role.ADMIN, "*"),))
@@ -232,7 +232,8 @@ class SqsApplication:
         return front_of(scheme, headers.get(b"host", b"").decode("latin-1"))
 
     def _mistake(self, scope: Scope, error: Exception) -> Refused:
-        self._log_event(SQS_FAILED, path=scope["path"], error="".join(traceback.format_exception(error)))
+        request_id, trace = scope.get(REQUEST_ID), "".join(traceback.format_exception(error))
+        self._log_event(SQS_FAILED, path=scope["path"], request_id=request_id, error=trace)
         return Refused(INTERNAL, "The server made a mistake; its log says which.")
 
 
