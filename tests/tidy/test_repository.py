@@ -56,9 +56,8 @@ def test_every_decision_is_listed_in_the_index() -> None:
     assert [path.name for path in decisions() if f"({path.name})" not in index] == []
 
 
-def test_no_two_decisions_have_the_same_number() -> None:
-    numbers = [path.name[:5] for path in decisions()]
-    assert len(set(numbers)) == len(numbers)
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [path.name[:5] for path in decisions()] == [f"{number:04}-" for number in range(1, len(decisions()) + 1)]
 
 
 def test_every_decision_has_its_three_parts() -> None:
