@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 import polars
@@ -171,6 +172,29 @@ def test_all_readers_see_each_row_once_while_an_archiver_writes(spark: SparkSess
         add(table)
         assert Counter(read()) == Counter(range(number * BATCH_ROWS)), read.__name__
     assert offsets_of(tmp_path) == list(range(5 * BATCH_ROWS))
+
+
+def test_a_folder_of_links_to_the_files_that_count_has_each_row_once(tmp_path: Path) -> None:
+    table = begin(tmp_path / "an archive")
+    add(table)
+    add(table)
+    table.delta.optimize.compact()
+    write_rows(rows(range(BATCH_ROWS)), table.location)
+    plain = tmp_path / "plain"
+
+    # As `docs/how-to/archive-history.md` has it.
+    paths = [unquote(uri) for uri in DeltaTable(table.location).file_uris()]
+    for path in map(Path, paths):
+        day = plain / path.parent.name
+        day.mkdir(parents=True, exist_ok=True)
+        os.link(path, day / path.name)
+
+    wanted = sorted((f"2026-03-0{1 if number % 3 else 2}", number) for number in range(2 * BATCH_ROWS))
+    for files in (paths, f"{plain}/**/*.parquet"):
+        found = duckdb.read_parquet(files, hive_partitioning=True).select('day, "offset"').fetchall()
+        assert sorted((str(day), offset) for day, offset in found) == wanted
+    listed = duckdb.read_parquet(f"{table.location}/day=*/*.parquet")
+    assert len(listed.fetchall()) > 2 * BATCH_ROWS, "the folder of the table has more than what counts"
 
 
 def test_a_table_with_a_new_column_is_read_by_jobs_that_do_not_know_it(spark: SparkSession, tmp_path: Path) -> None:
