@@ -1,6 +1,6 @@
 """The alerts of `penstock watch`: the conditions of `deploy/prometheus/rules.yml`, on the metrics of a server.
 
-    /metrics ──▶ samples ──▶ a total for each label ──▶ a rule: which of them are bad ──▶ since when ──▶ alert
+    /metrics ──▶ samples ──▶ a total for each label ──▶ a rule: which totals are bad ──▶ since when ──▶ alert
 
 A *total* adds up the samples of a metric, or takes the largest, as `sum by (…)` and `max by (…)` do. What a rule needs
 to know about the past is kept as totals, not as samples: a server with thousands of queues has many samples.
@@ -350,7 +350,7 @@ def _instant(at_s: float | None) -> str:
 
 
 class Alerts:
-    """The rules, and which of them fire. Without ``waits`` an alert fires as soon as its condition holds."""
+    """The rules, and those that fire. Without ``waits`` an alert fires as soon as its condition holds."""
 
     def __init__(self, *, waits: bool = True) -> None:
         self._waits = waits

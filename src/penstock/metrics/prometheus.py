@@ -163,7 +163,7 @@ class Prometheus:
         return None
 
     async def page(self, *, is_openmetrics: bool = False) -> bytes:
-        """Return the text of all metrics. One is made at a time: whoever asks in a loop delays others that ask only."""
+        """Return the text of all metrics. One is made at a time: a client that asks in a loop delays its like only."""
         async with self._asking:
             return await self.text(is_openmetrics=is_openmetrics)
 

@@ -15,7 +15,7 @@ from penstock.pipeline.job import JobFailed
 
 
 def make() -> Path:
-    """Make the archive anew, in the first place that can be written; raises `JobFailed`."""
+    """Make the archive again, in the first place that can be written; raises `JobFailed`."""
     beside, with_user = class_archives()
     place = beside if os.access(beside.parent, os.W_OK) else with_user
     # A process that starts meanwhile finds no half of it.

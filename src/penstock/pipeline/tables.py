@@ -9,8 +9,8 @@ protocol. So rows and position are there together or not at all, and nothing els
 
 Laws
 ----
-1. From asking for positions until the commit it is one handle, and it is not brought up to date between. Whoever has
-   committed the same shard meanwhile makes the commit fail: a second archiver is refused by the protocol itself. A
+1. From asking for positions until the commit it is one handle, and it is not brought up to date between. A commit
+   of the same shard meanwhile makes this one fail: a second archiver is refused by the protocol itself. A
    commit that the upkeep made fail is tried again, if the positions are still those that were planned from.
 2. What a commit names is durable before the commit, and the commit is durable before anybody relies on it.
 3. A table is read as a list of files. That is right only without deletion vectors and column mapping, so a table that
@@ -278,7 +278,7 @@ def _check_features(where: str, delta: "DeltaTable") -> None:
     for name in _UNREADABLE:
         if name in features:
             raise UnreadableTable(
-                f"{where} has the feature {name} of Delta, which says more than a list of files does. Write it anew "
+                f"{where} has the feature {name} of Delta, which says more than a list of files does. Rewrite it "
                 "without it; in Spark: ALTER TABLE … DROP FEATURE"
             )
 

@@ -9,7 +9,7 @@ Laws of this file
 1. The coroutine has no current task. It may wait for futures, for tasks, and for its turn (`asyncio.sleep(0)`). It may
    not use `asyncio.timeout` or a `TaskGroup` of its own: they look for the current task, and raise without one.
 2. What it waits for is among its owner's ``waits`` like a task. To cancel that cancels the coroutine at this place.
-3. The coroutine handles its own errors, as there is nobody to hear of them. Only `CancelledError` may leave it.
+3. The coroutine handles its own errors, as no caller hears of them. Only `CancelledError` may leave it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def drive(coroutine: Coroutine[Any, Any, None], waits: "set[Any]") -> None:
     try:
         waited = coroutine.send(None)
     except BaseException as error:
-        # It has ended, or was cancelled where it waited, and nobody above waits to hear of that.
+        # It has ended, or was cancelled where it waited, and no caller waits to hear of that.
         if isinstance(error, StopIteration | asyncio.CancelledError):
             return
         raise

@@ -195,7 +195,7 @@ class MessageFilter:
 
     @property
     def is_search(self) -> bool:
-        """Return whether messages have to be read to tell which of them fit."""
+        """Return whether messages have to be read to tell which fit."""
         return bool(self.text) or self.error is not None or self.origin is not None
 
     def fits_story(self, message: Message) -> bool:

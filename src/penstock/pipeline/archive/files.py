@@ -2,8 +2,8 @@
 
     slice ──▶ record batches ──▶ id, day ──▶ sorted by day, queue and time ──▶ one file for each day, durable
 
-A file has a name that no other file has, so a task that is tried again writes another one, and nobody names the first.
-Rows are held until there are so many bytes of them; then they become files, and the slice goes on.
+A file has a name that no other file has, so a task that is tried again writes another one, which a commit names
+instead of the first. Rows are held until there are so many bytes of them; then they become files.
 
 Executors import this module: it needs pyarrow, numpy and what reads the slice.
 """
@@ -167,7 +167,7 @@ def write_file(rows: Any, where: str, *, folder: str = "", day: str | None = Non
 
 
 def remove_files(where: str, paths: Iterable[str]) -> None:
-    """Remove files that nobody names; what is not removed is never read, and goes with the next vacuum."""
+    """Remove files that no commit names; what is not removed is never read, and goes with the next vacuum."""
     system, root = file_system(where)
     for path in paths:
         try:

@@ -69,7 +69,7 @@ from penstock.pipeline.tables import DAY, AnotherWriter, DataFile, Table, locati
 ROWS_PER_BATCH = 2_000_000
 ROWS_PER_TASK_MIN, ROWS_PER_TASK_MAX = 50_000, 500_000
 EVERY_S = 60.0
-# Half of what vacuum keeps of files that nobody names yet: a machine may sleep between writing and naming them.
+# Half of what vacuum keeps of files that no commit names yet: a machine may sleep between writing and naming them.
 BATCH_MS_MAX = 12 * 3_600_000
 
 

@@ -106,7 +106,7 @@ class Appender:
         if self._sizes[line] and self._sizes[line] + len(draft.batch) > LINE_BYTES_MAX:
             self._has_room.clear()
             raise LogBusy("the database is behind")
-        # One that nobody waits for may fail, too.
+        # One without a waiter may fail, too.
         draft.outcome.add_done_callback(_forget_failure)
         self._lines[line].append(draft)
         self._sizes[line] += len(draft.batch)

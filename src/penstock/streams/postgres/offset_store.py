@@ -138,7 +138,7 @@ class PostgresOffsets:
             self._let_go(group)
 
     async def watch(self) -> None:
-        """Let go of groups that others coordinate by now, and write what nobody waits for."""
+        """Let go of groups that others coordinate by now, and write what has no waiter."""
         me = self._identity
         with suppress(*_TROUBLE):
             held = {name: each.epoch for name, each in self._held.items()}

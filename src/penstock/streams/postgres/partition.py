@@ -110,7 +110,7 @@ class TablePartition:
         return check_batch(batch, self.settings, now_ms)
 
     def append(self, batch: Buffer, now_ms: int, header: Header | None = None, *, acks: int = ACKS_ALL) -> Appended:
-        # Whoever has checked before wants to know that nothing is doubled.
+        # A caller that has checked before wants to know that nothing is doubled.
         needs_known = header is not None
         header = header or check_batch(batch, self.settings, now_ms)
         batch = as_stored(batch, header, self.settings, now_ms)
@@ -128,7 +128,7 @@ class TablePartition:
     async def settled(self, appended: Appended) -> Appended:
         assert appended.outcome is not None
         try:
-            # Whoever waits may go; the batch is appended all the same.
+            # The waiter may go; the batch is appended all the same.
             return await asyncio.shield(appended.outcome)
         except PartitionNotFound as error:
             await self._shelf.refresh()

@@ -146,7 +146,7 @@ class PostgresTopics:
         found = [partition for place in places if (partition := self._place(*place)) is not None]
         if not found:
             return
-        # What this server could not confirm is there already, and nobody is to read it before it is confirmed.
+        # What this server could not confirm is there already, and must not be read before it is confirmed.
         self._database.gate.check()
         rows = await self._database.ask(
             "look_partitions", topics=[each.topic for each in found], partitions=[each.index for each in found]

@@ -20,7 +20,7 @@ export async function keysPage({ signal, reload }) {
   try {
     const { keys } = await call("GET", "/api/console/keys", { signal });
     element.append(keys.length ? table("API keys", ["Name", "May", "Made", "Expires", "Ends with", ""], keys.map((/** @type {any} */ key) => row(key, reload)))
-      : empty("There are no keys", "Whoever reaches this server may do everything. The first key closes it: from then on every client needs one, and this page logs in with it."));
+      : empty("There are no keys", "Everyone who reaches this server may do everything. The first key closes it: from then on every client needs one, and this page logs in with it."));
   } catch (error) {
     element.append(errorBox(error));
   }

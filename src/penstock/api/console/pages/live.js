@@ -42,7 +42,7 @@ export function stop() {
   tag = "";
 }
 
-/** Look now: somebody has just changed something. */
+/** Look now: something has just been changed here. */
 export async function refresh() {
   if (!isRunning) return;
   clearTimeout(timer);

@@ -16,7 +16,7 @@ export function loginForm(done) {
     h("label", { class: "field" }, h("span", null, "API key"), input),
     trouble,
     h("button", { type: "submit", class: "primary" }, "Log in"),
-    h("p", { id: "login-help", class: "faint" }, "Whoever runs the server makes keys with ", h("code", null, "penstock key create --name you --role read"),
+    h("p", { id: "login-help", class: "faint" }, "The server's operator makes keys with ", h("code", null, "penstock key create --name you --role read"),
       ". The page may do what the key may. The session ends after eight hours, or with its key."));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

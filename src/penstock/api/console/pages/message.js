@@ -65,7 +65,7 @@ function explain({ message, explained, sentence, queue }) {
   if (["behind_others", "group_busy", "group_blocked"].includes(explained.wait_reason) && ahead) {
     lines.push(`${counted(ahead, "message")} ${message.group && queue.fifo ? "of its group" : "of its tier"} ${ahead === 1 ? "goes" : "go"} first.`);
   }
-  if (explained.wait_reason === "paused") lines.push(`${counted(ahead, "message")} ${ahead === 1 ? "is" : "are"} before it. Nothing is delivered until somebody resumes the queue.`);
+  if (explained.wait_reason === "paused") lines.push(`${counted(ahead, "message")} ${ahead === 1 ? "is" : "are"} before it. Nothing is delivered until the queue is resumed.`);
   if (explained.until) {
     lines.push(message.state === "in_flight" ? `The lease ends ${ago(explained.until)}, at ${clock(explained.until)}: then it is delivered again, unless its consumer acks it or extends the lease.` : `That changes by itself ${ago(explained.until)}, at ${clock(explained.until)}.`);
   }
@@ -73,8 +73,8 @@ function explain({ message, explained, sentence, queue }) {
     lines.push(`At the worst ${counted(explained.worst_wait_messages, "other message")} ${explained.worst_wait_messages === 1 ? "is" : "are"} received before it${explained.worst_wait_s === null ? "; nothing is received just now, so there is no time to tell" : `, which is ${span(explained.worst_wait_s)} at the rate of the last seconds`}.`);
   }
   if (explained.estimated_start && explained.wait_reason === "behind_others") lines.push(`It is likely to be received ${ago(explained.estimated_start)}.`);
-  if (explained.promotions > 0) lines.push(`It is ${counted(explained.promotions, "tier")} more urgent than when it was sent: ${message.escalated ? "somebody escalated it" : "it has waited long enough to move up"}.`);
-  if (explained.promotions < 0) lines.push(`It is ${counted(-explained.promotions, "tier")} less urgent than when it was sent: somebody moved it down.`);
+  if (explained.promotions > 0) lines.push(`It is ${counted(explained.promotions, "tier")} more urgent than when it was sent: ${message.escalated ? "it was escalated" : "it has waited long enough to move up"}.`);
+  if (explained.promotions < 0) lines.push(`It is ${counted(-explained.promotions, "tier")} less urgent than when it was sent: it was moved down.`);
   if (!queue.paused && ["none", "behind_others"].includes(explained.wait_reason) && !queue.fifo) {
     lines.push(queue.strict ? "The queue is strict: a tier is served only while all above it are empty." : `Tiers share by weights ${queue.weights.join(" : ")}, critical first; ${waitingText(queue.ready)}.`);
     const place = help.priorities.indexOf(message.priority);

@@ -44,5 +44,5 @@ export function can(role, name) {
 export function whyNot(role, name) {
   if (can(role, name)) return "";
   const where = name === "*" ? "all queues" : name;
-  return `The key “${session?.name ?? ""}” has no role ${role} on ${where}. Log in with a key that has it, or ask whoever keeps the keys.`;
+  return `The key “${session?.name ?? ""}” has no role ${role} on ${where}. Log in with a key that has it, or ask the server's operator.`;
 }

@@ -79,7 +79,7 @@ export const shortcuts = {
           h("dt", null, "In flight"), h("dd", null, "A consumer has it, until it acks or releases it, or its lease ends."),
           h("dt", null, "Delayed"), h("dd", null, "Waits for its time: sent for later, or resting after a failure."),
           h("dt", null, "Stuck"), h("dd", null, "Has no deliveries left, and its dead-letter queue is full."),
-          h("dt", null, "Dead letter"), h("dd", null, "Failed as often as it may. It stays until somebody sends it back or purges it."),
+          h("dt", null, "Dead letter"), h("dd", null, "Failed as often as it may. It stays until it is sent back or purged."),
           h("dt", null, "Tier"), h("dd", null, "How urgent it is: critical, high, normal, low or background."),
           h("dt", null, "Lag"), h("dd", null, "Records of a topic that a consumer group has not read yet.")),
         h("p", { class: "faint" }, "Every page has an address of its own: share a link, and others see the same."),

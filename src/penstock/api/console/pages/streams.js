@@ -87,7 +87,7 @@ export async function groupPage({ parts, signal, reload }) {
     put(tiles, tile("Lag", counted(view.lag, "record"), view.lag ? "warn" : ""), tile("State", view.state), tile("Members", count(view.members.length)), tile("Generation", count(view.generation)));
     put(members, view.members.length ? table("Members", ["Member", "Client", "Host", "Reads"], view.members.map((/** @type {any} */ each) => [
       h("span", { class: "mono" }, bdi(each.member_id)), bdi(each.client_id), bdi(each.host), h("span", null, each.assigned.map((/** @type {any} */ part) => h("a", { class: "chip", href: topicLink(part.topic_name) }, bdi(`${part.topic_name} ${part.partition}`)))),
-    ])) : empty("It has no members", "Nobody reads for it now. Its offsets stay, and can be reset while it is empty."));
+    ])) : empty("It has no members", "No consumer reads for it now. Its offsets stay, and can be reset while it is empty."));
     put(partitions, view.partitions.length ? table("Lag by partition", ["Topic", { label: "Partition", isNumber: true }, { label: "Committed", isNumber: true }, { label: "End", isNumber: true }, { label: "Lag", isNumber: true }, "Read by"], view.partitions.map((/** @type {any} */ each) => [
       h("a", { href: `${topicLink(each.topic_name, "/records")}?partition=${each.partition}${each.committed === null ? "" : `&offset=${each.committed}`}` }, bdi(each.topic_name)), count(each.partition), each.committed === null ? "–" : count(each.committed), count(each.high_watermark),
       h("span", { class: each.lag ? "lag some" : "lag" }, each.lag === null ? "–" : count(each.lag)), each.member_id ? h("span", { class: "mono" }, bdi(each.member_id)) : h("span", { class: "faint" }, "–"),

@@ -1,5 +1,5 @@
 // @ts-check
-// Light or dark: what the system says, unless somebody has chosen on this machine.
+// Light or dark: what the system says, unless another theme was chosen in this browser.
 
 const KEY = "penstock-theme";
 const ORDER = ["auto", "light", "dark"];
