@@ -13,8 +13,8 @@ from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.record import header as read_header
 from penstock.runtime.interface import BackgroundProcessFailed
+from penstock.streams.compaction import with_cleaning
 from penstock.streams.embedded import compaction
-from penstock.streams.embedded.topic_catalog import with_cleaning
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.disk import SimDisk
 from tests.simulation.loop import simulate

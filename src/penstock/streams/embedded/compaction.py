@@ -1,55 +1,25 @@
 """Rewrites closed segments of a compacted partition. Runs in a process of its own.
 
-    closed segments:   clean, looked at before      not looked at yet
-                      ├─────────────────────────┼────────────────────┤ upto
-    1. of what was not looked at:  key ──▶ offset of its last record
-    2. all of it is rewritten without the records that have a later one of their key,
-       without tombstones that all readers have had time to see, and without records that
-       have no key. Small segments become one.
+    1. what no cleaning has looked at is looked at (`streams.compaction`)
+    2. all of it is rewritten without the records that go. Small segments become one.
 
 It reads only closed segments, which never change, and writes files under names that
 are not read, so it needs no lock, and a process that is killed leaves only such a file.
-
-Laws of this file
------------------
-1. Every offset stays used up: a batch without some of its records says so
-   (`THINNED_ATTRIBUTE`), and where nothing is left is a hole (`record.hole`). So
-   offsets still follow each other without a gap, and a reader's position stays good.
-2. A batch that loses nothing is copied as it is.
-3. Memory is bounded: by the number of keys, then only what came before them is cleaned.
 """
 
-import struct
-from collections.abc import Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator
 
 import msgspec
-from crc32c import crc32c
 
-from penstock.contract.limits import CLEANED_KEYS_MAX, UNPACKED_BYTES_MAX
-from penstock.log.record import (
-    COMPRESSION_MASK,
-    CRC_FROM,
-    HEAD_BYTES,
-    HEADER,
-    HEADER_BYTES,
-    LENGTH_FROM,
-    THINNED_ATTRIBUTE,
-    BadBatch,
-    Header,
-    MarkerPosition,
-    encode_marker,
-    hole,
-)
+from penstock.contract.limits import CLEANED_KEYS_MAX
+from penstock.log.record import HEAD_BYTES, Header, MarkerPosition, encode_marker, hole
+from penstock.log.record import header as read_header
 from penstock.log.segment import segment_name, walk
 from penstock.runtime.interface import Buffer, Disk, File
-from penstock.streams.compression import BadlyPacked, Entry, UnpackedTooLarge, UnsupportedCodec, entries, pack, unpacked
+from penstock.streams.compaction import LatestRecords
 
 SUFFIX = ".cleaned"
 
-_DIGEST_BYTES = 16
-_CRC = struct.Struct(">I")
-_CRC_AT = 17
 # An index of a segment counts offsets from its first in 32 bits.
 _OFFSETS_MAX = 2**32 - 1
 
@@ -96,15 +66,15 @@ def clean(disk: Disk, request: bytes) -> bytes:
     """Carry out a `CompactionRequest`; returns a `CompactionResult`."""
     order = msgspec.msgpack.decode(request, type=CompactionRequest)
     remove_left_over(disk, order.folder)
-    latest, upto = _latest(disk, order)
+    latest = _latest(disk, order)
     rewritten: list[RewrittenSegment] = []
     first = 0
-    while first < len(order.segments) and order.segments[first].base_offset < upto:
-        file = Rewriting(disk, order, latest, upto).run(first)
+    while first < len(order.segments) and order.segments[first].base_offset < latest.upto:
+        file = Rewriting(disk, order, latest).run(first)
         first += file.count
         if file.name:
             rewritten.append(file)
-    return msgspec.msgpack.encode(CompactionResult(rewritten, upto))
+    return msgspec.msgpack.encode(CompactionResult(rewritten, latest.upto))
 
 
 def remove_left_over(disk: Disk, folder: str) -> None:
@@ -114,34 +84,24 @@ def remove_left_over(disk: Disk, folder: str) -> None:
             disk.remove(f"{folder}/{name}")
 
 
-def _latest(disk: Disk, order: CompactionRequest) -> tuple[dict[bytes, int], int]:
-    """Return the last offset of each key that came since the last cleaning, and up to where that was looked at."""
-    latest: dict[bytes, int] = {}
-    upto = order.cleaned_offset
+def _latest(disk: Disk, order: CompactionRequest) -> LatestRecords:
+    """Look at what came since the last cleaning, as much as there is memory for."""
+    latest = LatestRecords(order.cleaned_offset, tombstones_before=order.tombstones_before, keys_max=order.keys_max)
     for segment in order.segments:
-        if segment.next_offset <= order.cleaned_offset:
-            continue
-        for header, batch in _batches(disk, order.folder, segment):
-            if header.next_offset <= order.cleaned_offset:
-                continue
-            if len(latest) >= order.keys_max:
-                return latest, upto
-            _, found = _records(header, batch)
-            for entry in found or ():
-                if entry.key is not None:
-                    latest[_digest(entry.key)] = header.base_offset + entry.offset_delta
-            upto = header.next_offset
-    return latest, upto
+        if segment.next_offset > order.cleaned_offset:
+            for header, batch in _batches(disk, order.folder, segment):
+                if not latest.look(header, batch):
+                    return latest
+    return latest
 
 
 class Rewriting:
     """Writes one file that may take the place of some segments."""
 
-    def __init__(self, disk: Disk, order: CompactionRequest, latest: dict[bytes, int], upto: int) -> None:
+    def __init__(self, disk: Disk, order: CompactionRequest, latest: LatestRecords) -> None:
         self._disk = disk
         self._order = order
         self._latest = latest
-        self._upto = upto
         self._position = 0
         self._heads: list[bytes] = []
         self._max_timestamp_ms = -(2**63)
@@ -179,33 +139,18 @@ class Rewriting:
             return False
         following = segments[first + count]
         is_narrow = following.next_offset - segments[first].base_offset <= _OFFSETS_MAX
-        return following.base_offset < self._upto and is_narrow
+        return following.base_offset < self._latest.upto and is_narrow
 
     def _take(self, header: Header, batch: memoryview) -> None:
         if header.is_hole:
             self._skip(header)
             return
-        if header.base_offset >= self._upto:
-            self._write(header, batch)
-            return
-        records, found = _records(header, batch)
-        kept = [entry for entry in found or () if self._is_kept(header, entry)]
-        if found is None or len(kept) == len(found):
-            self._write(header, batch)
-            return
-        self._has_changed = True
-        if kept:
-            self._write(header, thinned(header, records, kept))
-        else:
+        rest = self._latest.rest(header, batch)
+        self._has_changed = self._has_changed or rest is not batch
+        if rest is None:
             self._skip(header)
-
-    def _is_kept(self, header: Header, entry: Entry) -> bool:
-        offset = header.base_offset + entry.offset_delta
-        if offset >= self._upto:
-            return True
-        if entry.key is None or (entry.is_tombstone and offset < self._order.tombstones_before):
-            return False
-        return offset >= self._latest.get(_digest(entry.key), offset)
+        else:
+            self._write(read_header(rest), rest)
 
     def _skip(self, header: Header) -> None:
         first = header.base_offset if self._gap is None else self._gap[0]
@@ -237,19 +182,6 @@ class Rewriting:
         self._file.sync()
 
 
-def thinned(header: Header, records: memoryview, kept: Sequence[Entry]) -> bytearray:
-    """Return a batch with some of its records only; the offsets of all of them stay used up."""
-    codec = header.attributes & COMPRESSION_MASK
-    body = pack(codec, b"".join(records[entry.start : entry.end] for entry in kept))
-    attributes = header.attributes | THINNED_ATTRIBUTE
-    fields = header._replace(
-        length=HEADER_BYTES - LENGTH_FROM + len(body), attributes=attributes, record_count=len(kept)
-    )
-    batch = bytearray(HEADER.pack(*fields)) + body
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
-    return batch
-
-
 def _batches(disk: Disk, folder: str, segment: ClosedSegment) -> Iterator[tuple[Header, memoryview]]:
     file = disk.open(f"{folder}/{segment_name(segment.base_offset)}", must_exist=True)
     try:
@@ -258,21 +190,3 @@ def _batches(disk: Disk, folder: str, segment: ClosedSegment) -> Iterator[tuple[
                 yield header, batch
     finally:
         file.close()
-
-
-def _records(header: Header, batch: memoryview) -> tuple[memoryview, list[Entry] | None]:
-    """Return the records of a batch, unpacked; None if they cannot be read.
-
-    From before the topic was compacted there may be some that were not checked. They stay.
-    """
-    if header.is_hole:
-        return batch[:0], []
-    try:
-        records = unpacked(batch, header, bytes_max=UNPACKED_BYTES_MAX)
-        return records, list(entries(records, header.record_count))
-    except (BadBatch, BadlyPacked, UnpackedTooLarge, UnsupportedCodec):
-        return batch[:0], None
-
-
-def _digest(key: memoryview) -> bytes:
-    return blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -16,6 +16,7 @@ from penstock.log.record import HEADER_BYTES
 from penstock.log.record import header as read_header
 from penstock.log.segment import Segment, first_kept_offset
 from penstock.runtime.interface import BackgroundProcessFailed, Runtime
+from penstock.streams.compaction import cleaned_before
 from penstock.streams.embedded import compaction
 from penstock.streams.embedded.compaction import ClosedSegment, CompactionRequest
 from penstock.streams.embedded.partition import LogPartition, LogTopic
@@ -162,7 +163,7 @@ class Maintenance:
             log_id=partition.log.log_id,
             segments=[ClosedSegment(each.base_offset, each.next_offset, each.size_bytes) for each in closed],
             cleaned_offset=facts.cleaned_offset,
-            tombstones_before=facts.cleaned_before(now_ms - topic.settings.tombstone_ms),
+            tombstones_before=cleaned_before(facts.cleanings, now_ms - topic.settings.tombstone_ms),
             segment_bytes_max=topic.settings.segment_bytes,
         )
         done = await self._run_aside(order)

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any, TypeAlias
 
-from penstock.contract.limits import CLEANINGS_MAX, KIB
+from penstock.contract.limits import KIB
 from penstock.contract.topic_settings import TopicSettings
 from penstock.log import record
 from penstock.log.disk_log import DiskLog
@@ -65,10 +65,6 @@ class PartitionFacts:
     @property
     def cleaned_offset(self) -> int:
         return self.cleanings[-1][0] if self.cleanings else 0
-
-    def cleaned_before(self, at_ms: int) -> int:
-        """Return up to where everything had been looked at by a cleaning at that time."""
-        return max((offset for offset, cleaned_at_ms in self.cleanings if cleaned_at_ms <= at_ms), default=0)
 
 
 @dataclass(slots=True)
@@ -235,19 +231,6 @@ class Catalog:
                 offset = record.header(batch).next_offset
         # How much of it still counts is not known. Half as much again has to come until that is looked at.
         self._snapshot_bytes = self._closed_bytes() * 3 // 2
-
-
-def with_cleaning(
-    cleanings: list[tuple[int, int]], offset: int, at_ms: int, tombstone_ms: int
-) -> list[tuple[int, int]]:
-    """Return the cleanings that must be known after another one: of those old enough, only the last matters."""
-    known = [*cleanings, (offset, at_ms)]
-    old = [entry for entry in known if entry[1] <= at_ms - tombstone_ms]
-    kept = old[-1:] + known[len(old) :]
-    while len(kept) > CLEANINGS_MAX:
-        # Of two neighbours the earlier is forgotten: its tombstones then wait for the later one's time.
-        del kept[1]
-    return kept
 
 
 def facts_of(batch: memoryview) -> Iterator[Fact]:

@@ -28,10 +28,11 @@ from penstock.log.settings import LogSettings, leave_free_bytes
 from penstock.log.writer_queue import off_loop
 from penstock.runtime.interface import NO_SPACE, Clock, Disk, FolderLock, Runtime, Timings
 from penstock.runtime.open_files import OpenFiles
+from penstock.streams.compaction import with_cleaning
 from penstock.streams.embedded import topic_catalog as catalogs
 from penstock.streams.embedded.maintenance import Maintenance
 from penstock.streams.embedded.partition import LogPartition, LogTopic
-from penstock.streams.embedded.topic_catalog import Catalog, PartitionFacts, TopicFacts, with_cleaning
+from penstock.streams.embedded.topic_catalog import Catalog, PartitionFacts, TopicFacts
 from penstock.streams.interface import (
     BadTopicName,
     PartitionsCannotShrink,
