@@ -17,13 +17,17 @@ from penstock.streams.interface import (
     TopicExists,
     TopicNotFound,
 )
-from penstock.streams.produce_checks import CorruptBatch, MessageTooLarge
+from penstock.streams.produce_checks import CorruptBatch, KeylessRecord, MessageTooLarge
 from penstock.streams.producer_state import OutOfOrderSequence, ProducerFenced
 from tests.conformance.topics import TopicStage, bodies, every_engine, read
 from tests.simulation.clock import EPOCH_MS
-from tests.streams.small import HOUR_MS, TINY, Sender, values
+from tests.streams.small import HOUR_MS, TINY, Pair, Read, Sender, batch, read_all, values
 from tests.waiting import let_others_run
 
+LAG_MS = 60_000
+COMPACTED = replace(
+    TINY, is_compacted=True, is_deleted=False, tombstone_ms=HOUR_MS, compaction_lag_ms_max=LAG_MS, ahead_ms_max=None
+)
 FETCH = [FetchOne("events", 0, 0, 1_000_000)]
 
 
@@ -264,3 +268,110 @@ async def test_a_fetch_that_waits_ends_with_its_topic(stage: TopicStage) -> None
         await stage.topics.streams.delete("events")
     (found,) = waiting.result()
     assert isinstance(found.error, TopicNotFound)
+
+
+@every_engine
+async def test_of_a_compacted_topic_the_last_record_of_each_key_stays_at_its_offset(stage: TopicStage) -> None:
+    await stage.topics.streams.change("events", COMPACTED)
+    me, history = Sender(id=7), [(b"%d" % (number % 7), b"%d" % number + bytes(40)) for number in range(90)]
+    for at in range(0, 90, 3):
+        sent = batch(*history[at : at + 3], codec="lz4", sender=me, sequence=at)
+        await stage.topics.produce("events", 0, sent)
+    assert len(await everything(stage.beside)) == 90
+    await compact(stage)
+    found = await everything(stage.beside)
+    assert [(each.offset, each.key, each.value) for each in found] == [
+        (offset, *history[offset]) for offset in range(83, 90)
+    ]
+    for start in range(91):
+        assert [each.offset for each in await everything(stage.beside, start=start)] == list(range(max(start, 83), 90))
+    assert stage.topics.ends("events", 0) == (0, 90)
+    # What is known of producers stays.
+    assert (await stage.beside.produce("events", 0, sent)).is_duplicate
+    more = await stage.beside.produce("events", 0, batch((b"0", b"next"), sender=me, sequence=90))
+    assert (more.base_offset, more.is_duplicate) == (90, False)
+    await stage.crash()
+    assert [each.offset for each in await everything(stage.topics)] == [*range(83, 91)]
+
+
+@every_engine
+async def test_what_was_compacted_is_compacted_again_with_what_came_after(stage: TopicStage) -> None:
+    await stage.topics.streams.change("events", COMPACTED)
+    history: list[Pair] = []
+    for turn in range(4):
+        for number in range(12):
+            pairs: list[Pair] = [(b"%d" % (number % (3 + turn)), b"%d" % turn), (b"k%d" % number, None)]
+            history += pairs
+            await stage.topics.produce("events", 0, batch(*pairs))
+        await compact(stage)
+        newest = {key: (offset, value) for offset, (key, value) in enumerate(history)}
+        for topics in (stage.topics, stage.beside):
+            found = await everything(topics)
+            assert {each.key: (each.offset, each.value) for each in found} == newest
+            assert len(found) == len(newest)
+
+
+@every_engine
+async def test_the_latest_time_is_that_of_a_record_that_compaction_left(stage: TopicStage) -> None:
+    await stage.topics.streams.change("events", COMPACTED)
+    await stage.topics.produce("events", 0, batch((b"k", b"1"), (b"l", b"1"), at_ms=[EPOCH_MS + 50, EPOCH_MS + 10]))
+    await stage.topics.produce("events", 0, batch((b"k", b"2"), at_ms=EPOCH_MS + 20))
+    assert await stage.topics.max_timestamp("events", 0) == (0, EPOCH_MS + 50)
+    stage.advance(50)
+    await compact(stage)
+    assert [each.offset for each in await everything(stage.beside)] == [1, 2]
+    assert await stage.beside.max_timestamp("events", 0) == (2, EPOCH_MS + 20)
+    assert await stage.beside.offset_at("events", 0, EPOCH_MS + 1) == (1, EPOCH_MS + 10)
+
+
+@every_engine
+async def test_a_tombstone_deletes_its_key_and_goes_after_its_time_for_every_server(stage: TopicStage) -> None:
+    await stage.topics.streams.change("events", COMPACTED)
+    for pair in ((b"gone", b"v"), (b"kept", b"v"), (b"gone", None)):
+        await stage.topics.produce("events", 0, batch(pair))
+    assert len(await everything(stage.beside)) == 3
+    await compact(stage)
+    assert [(each.offset, each.key) for each in await everything(stage.beside)] == [(1, b"kept"), (2, b"gone")]
+    # Its time begins with the first cleaning that saw it, so that every reader can see it.
+    await stage.topics.produce("events", 0, batch((b"other", b"v")))
+    await compact(stage)
+    assert [each.offset for each in await everything(stage.beside)] == [1, 2, 3]
+    stage.advance(HOUR_MS)
+    await stage.topics.produce("events", 0, batch((b"other", b"v")))
+    await compact(stage)
+    assert [each.offset for each in await everything(stage.beside)] == [1, 4]
+
+
+@every_engine
+async def test_records_younger_than_the_least_lag_are_not_compacted(stage: TopicStage) -> None:
+    lags = replace(COMPACTED, compaction_lag_ms_min=2 * LAG_MS, compaction_lag_ms_max=2 * LAG_MS)
+    await stage.topics.streams.change("events", lags)
+    for body in (b"1", b"2"):
+        await stage.topics.produce("events", 0, batch((b"k", body)))
+    await compact(stage)
+    assert len(await everything(stage.topics)) == 2
+    stage.advance(LAG_MS)
+    await compact(stage)
+    assert [each.value for each in await everything(stage.topics)] == [b"2"]
+
+
+@every_engine
+async def test_records_without_a_key_go_when_their_topic_becomes_compacted(stage: TopicStage) -> None:
+    await stage.topics.produce("events", 0, batch((None, b"a"), (b"k", b"b"), (None, b"c"), (b"l", b"d")))
+    await stage.topics.produce("events", 0, values(b"e"))
+    await stage.topics.streams.change("events", COMPACTED)
+    with pytest.raises(KeylessRecord):
+        await stage.topics.produce("events", 0, values(b"f"))
+    await compact(stage)
+    assert [(each.offset, each.value) for each in await everything(stage.topics)] == [(1, b"b"), (3, b"d")]
+
+
+async def compact(stage: TopicStage) -> None:
+    """Let so much time pass that an engine with segments closes the last one."""
+    stage.advance(LAG_MS + 1)
+    await stage.look_after()
+
+
+async def everything(topics: Topics, start: int | None = None) -> list[Read]:
+    await topics.look([("events", 0)])
+    return await read_all(topics, start=start)

@@ -15,7 +15,7 @@ from tests.waiting import eventually, wait_until
 _TABLES = (
     "ready", "marked", "leased", "lease", "line", "tenant", "tenant_held", "dedup", "sender", "sent", "operation",
     "escalation", "history", "redrive", "queue_lock", "server", "room", "purge", "tally", "frame", "topic_producer",
-    "topic_partition", "topic", "committed_offset", "consumer_group",
+    "topic_partition", "topic_cleaning", "topic", "committed_offset", "consumer_group",
 )  # fmt: skip
 # Who has left is noticed by the database a moment later; a test that waits longer for it has failed.
 _LEFT_S_MAX = 60.0

@@ -22,19 +22,19 @@ FUNCTIONS = (
     "hand_out", "hand_out_plain", "held", "held_tier", "history_from", "hold_again", "in_lease", "is_connected",
     "is_gone", "is_purged", "lead", "lease", "lease_marked", "lease_more", "lease_plain", "leases_between",
     "leases_of", "let_go", "line_end", "live", "lock_leases", "lock_lines", "lock_room", "meet", "messages_in",
-    "new_producers", "next_ms", "next_numbers", "next_turn", "noisy", "pick", "pick_in_line", "purge_leases",
-    "purge_left", "purge_marked", "purge_plain", "purge_turn", "quiet_spans", "raise_floors", "rearm", "redrive",
-    "refresh_lines", "release", "remember_sent", "send", "send_plain", "settle_marked", "shrink_leases",
-    "size_room", "span", "spread_room", "take_room", "taken_ms", "tidy", "trim_history", "trim_partition",
-    "turn_after", "turn_floors", "turn_history", "unlease", "unpack", "wait_for_lapse", "wakes_at_ms",
-    "write_group",
+    "new_producers", "next_ms", "next_numbers", "next_turn", "noisy", "note_cleaning", "pick", "pick_in_line",
+    "purge_leases", "purge_left", "purge_marked", "purge_plain", "purge_turn", "quiet_spans", "raise_floors",
+    "rearm", "redrive", "refresh_lines", "release", "remember_sent", "rewrite_frames", "send", "send_plain",
+    "settle_marked", "shrink_leases", "size_room", "span", "spread_room", "take_room", "taken_ms", "tidy",
+    "trim_history", "trim_partition", "turn_after", "turn_floors", "turn_history", "unlease", "unpack",
+    "wait_for_lapse", "wakes_at_ms", "write_group",
 )  # fmt: skip
 MIGRATIONS = (
     "0001_tables", "0002_tenants", "0003_numbering", "0004_tenant_time", "0005_packs", "0006_floors", "0007_fronts",
     "0008_lanes_by_name", "0009_redrives", "0010_gentle_vacuum", "0011_locks", "0012_lines_of_leased", "0013_keys",
     "0014_history_retention", "0015_room", "0016_orders", "0017_leased_by_key", "0018_audit_log",
     "0019_leased_in_order", "0020_plain_alone", "0021_spans", "0022_held_by_groups", "0023_purges",
-    "0024_spans_of_tiers", "0025_nodes", "0026_tallies", "0027_topics",
+    "0024_spans_of_tiers", "0025_nodes", "0026_tallies", "0027_topics", "0028_compacted_topics",
 )  # fmt: skip
 
 _PACKAGE = "penstock.store.postgres"

@@ -4,13 +4,15 @@
     read:    from the cache, batch by batch, and from the table where that has no more
 
 What this server knows may be older than what is there. `look` of the topic store brings it up to date, and so does
-every append. Batches never change, so the cache is never wrong; only what is below the start is not read from it.
+every append. Only compaction changes batches, and it counts how often: the cache is asked for those of the last count
+that is known. What is below the start is not read from it.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from penstock.contract.limits import MIB
 from penstock.contract.topic_settings import TopicSettings
@@ -33,26 +35,29 @@ from penstock.streams.produce_checks import as_stored, check_batch
 _READ_BYTES = MIB
 CACHE_BYTES_MAX = 64 * MIB
 
+# Topic, partition, rewrites, first offset.
+CacheKey: TypeAlias = tuple[int, int, int, int]
+
 
 class FrameCache:
-    """The batches that were read last, by where they begin."""
+    """The batches that were read last, by where they begin, and after how many rewrites of the partition."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._size_bytes = 0
-        self._frames: OrderedDict[tuple[int, int, int], tuple[int, bytes]] = OrderedDict()
+        self._frames: OrderedDict[CacheKey, tuple[int, bytes]] = OrderedDict()
 
-    def get(self, topic: int, partition: int, base: int) -> tuple[int, bytes] | None:
+    def get(self, key: CacheKey) -> tuple[int, bytes] | None:
         """Return the offset after a batch, and the batch."""
-        found = self._frames.get((topic, partition, base))
+        found = self._frames.get(key)
         if found is not None:
-            self._frames.move_to_end((topic, partition, base))
+            self._frames.move_to_end(key)
         return found
 
-    def put(self, topic: int, partition: int, base: int, *, next_offset: int, batch: bytes) -> None:
-        if (topic, partition, base) in self._frames:
+    def put(self, key: CacheKey, *, next_offset: int, batch: bytes) -> None:
+        if key in self._frames:
             return
-        self._frames[topic, partition, base] = next_offset, batch
+        self._frames[key] = next_offset, batch
         self._size_bytes += len(batch)
         while self._size_bytes > self._bytes_max:
             _, (_, dropped) = self._frames.popitem(last=False)
@@ -82,15 +87,18 @@ class TablePartition:
         self.start_offset = 0
         self.high_watermark = 0
         self.size_bytes = 0
+        # How often compaction has replaced batches.
+        self.rewrites = 0
         # Batches below were dropped by this server.
         self.dropped_offset = 0
         # Whether its topic is deleted, as far as this server knows.
         self.is_deleted = False
 
-    def learn(self, *, start: int, confirmed: int, size_bytes: int) -> None:
-        """Take note of what was read: offsets only rise, whichever answer comes first."""
+    def learn(self, *, start: int, confirmed: int, size_bytes: int, rewrites: int) -> None:
+        """Take note of what was read: numbers but the size only rise, whichever answer comes first."""
         self.start_offset = max(self.start_offset, start)
         self.size_bytes = size_bytes
+        self.rewrites = max(self.rewrites, rewrites)
         self.advance(confirmed)
 
     def advance(self, high_watermark: int) -> None:
@@ -150,7 +158,7 @@ class TablePartition:
     def _cached(self, offset: int, bytes_max: int) -> list[memoryview]:
         found: list[memoryview] = []
         while offset < self.high_watermark:
-            frame = self._shelf.cache.get(self.topic, self.index, offset)
+            frame = self._shelf.cache.get((self.topic, self.index, self.rewrites, offset))
             if frame is None or (found and len(frame[1]) > bytes_max):
                 break
             offset, batch = frame
@@ -159,12 +167,14 @@ class TablePartition:
         return found
 
     async def _read(self, offset: int, bytes_max: int) -> list[memoryview]:
+        # As it is known before: what is read may be newer, never older.
+        rewrites = self.rewrites
         rows = await self._shelf.database.ask(
             "read_frames", topic=self.topic, partition=self.index, offset=offset, end=self.high_watermark,
             bytes_max=bytes_max,
         )  # fmt: skip
         for base, next_offset, batch in rows:
-            self._shelf.cache.put(self.topic, self.index, base, next_offset=next_offset, batch=batch)
+            self._shelf.cache.put((self.topic, self.index, rewrites, base), next_offset=next_offset, batch=batch)
         return [memoryview(batch) for _, _, batch in rows]
 
     async def offset_at(self, time_ms: int) -> tuple[int, int] | None:

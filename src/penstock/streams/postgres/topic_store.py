@@ -4,7 +4,7 @@ Changes are made one after the other, whichever server makes them: each locks th
 the topics that it changes the next version. A server learns of changes by asking for what has a later version than it
 has seen.
 
-One server at a time drops what is too old, too much, trimmed, or of a topic that is gone.
+One server at a time drops what is too old, too much, trimmed, or of a topic that is gone, and compacts.
 """
 
 import asyncio
@@ -34,8 +34,9 @@ from penstock.streams.interface import (
     check_topic_name,
 )
 from penstock.streams.postgres.appender import Appender
+from penstock.streams.postgres.compaction import Cleaning
 from penstock.streams.postgres.partition import FrameCache, Shelf, TablePartition
-from penstock.telemetry import STREAMS_UPKEEP_FAILED
+from penstock.telemetry import STREAMS_CLEANED, STREAMS_UPKEEP_FAILED
 
 # How often what is too old is looked for, and how many batches go in one transaction.
 UPKEEP_S = 30.0
@@ -157,7 +158,7 @@ class PostgresTopics:
             if ends is None:
                 await self.refresh()
             else:
-                partition.learn(start=ends[0], confirmed=ends[1], size_bytes=ends[2])
+                partition.learn(start=ends[0], confirmed=ends[1], size_bytes=ends[2], rewrites=ends[3])
 
     def _place(self, name: str, index: int) -> TablePartition | None:
         topic = self.topics.get(name)
@@ -183,7 +184,6 @@ class PostgresTopics:
             raise TopicExists(f"there is a topic {name!r}")
         if alike(name) in self._alike:
             raise BadTopicName(f"there is a topic that differs from {name!r} only in dots and underscores")
-        _check_settings(settings)
         self._check_count(settings.partitions)
 
     def _check_count(self, more: int) -> None:
@@ -226,7 +226,6 @@ class PostgresTopics:
             topic = self.find(name)
             if settings.partitions != topic.settings.partitions:
                 raise BadTopicSettings("partitions", "is changed by adding some")
-            _check_settings(settings)
             if settings != topic.settings:
                 await change.write(topic.number, settings)
         return self.find(name)
@@ -295,7 +294,7 @@ class PostgresTopics:
                 self._database.gate.log_event(STREAMS_UPKEEP_FAILED, error=str(error))
 
     async def look_after(self) -> None:
-        """Drop what is too old, too much, trimmed, or of no topic any more; confirm what a server that died left."""
+        """Drop what is too old, too much, trimmed, or of no topic any more; confirm what servers left; compact."""
         await self.look((topic.name, index) for topic in self.topics.values() for index in range(len(topic.partitions)))
         for topic in list(self.topics.values()):
             for partition in topic.partitions:
@@ -308,6 +307,17 @@ class PostgresTopics:
         if left:
             await self._database.call_ungated("confirm_frames", [each for each, _ in left], [each for _, each in left])
         await self._database.call("forget_producers", self._store.now_ms() - PRODUCER_MS)
+        # Last, as it may take long.
+        for topic in [each for each in self.topics.values() if each.settings.is_compacted]:
+            await self._clean(topic)
+
+    async def _clean(self, topic: TableTopic) -> None:
+        for partition in topic.partitions:
+            done = await Cleaning(self._database, partition, self._store.now_ms()).run()
+            if done is not None:
+                self._database.gate.log_event(
+                    STREAMS_CLEANED, topic=topic.name, partition=partition.index, **done._asdict()
+                )
 
     async def _age(self, settings: TopicSettings, partition: TablePartition) -> None:
         before_ms = bytes_max = None
@@ -372,11 +382,6 @@ class _Change:
         # Nothing is appended any more, and its records go later: those of a large topic are many.
         await self._run("DELETE FROM penstock.topic_partition WHERE topic = %s", number)
         await self._run("DELETE FROM penstock.committed_offset WHERE topic = %s", number)
-
-
-def _check_settings(settings: TopicSettings) -> None:
-    if settings.is_compacted:
-        raise BadTopicSettings("cleanup", "cannot be compact in PostgreSQL yet: keep such a topic in a folder")
 
 
 def _written(settings: TopicSettings) -> str:
