@@ -3,8 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -22,7 +25,18 @@ class Locked(NamedTuple):
     where: list[str]
 
     def key(self, name: str, role: str, queue: str = "*") -> str:
-        return _create(name, role, queue, self.where)
+        """Make a key, which the server knows on return: it looks for new ones every second."""
+        key = _create(name, role, queue, self.where)
+        wait_until(lambda: _is_known(self.served.url, key))
+        return key
+
+
+def _is_known(url: str, key: str) -> bool:
+    try:
+        with urlopen(Request(f"{url}/api/queues", headers={"authorization": f"Bearer {key}"}), timeout=60):
+            return True
+    except HTTPError as error:
+        return error.code != HTTPStatus.UNAUTHORIZED
 
 
 def _create(name: str, role: str, queue: str, where: list[str]) -> str:
