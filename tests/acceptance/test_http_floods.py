@@ -107,7 +107,7 @@ def test_a_server_that_may_open_few_files_serves_some_connections_and_keeps_the_
         running_server(tmp_path, files_max=256, may_note="server.files_limited") as server,
         contextlib.ExitStack() as stack,
     ):
-        assert "possible=" in server.notes.read_text()
+        assert '"possible": ' in server.notes.read_text()
         kafka_port = int(server.kafka.rpartition(":")[2])
         statuses: Counter[int] = Counter()
         for _ in range(400):

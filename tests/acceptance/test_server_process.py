@@ -41,7 +41,7 @@ def test_a_server_that_is_told_to_stop_keeps_what_it_acknowledged_and_refuses_th
     # Each was told in words, or found its connection closed after an answer that said so.
     assert set(senders.endings) <= {503, 0}
     with ServerProcess(tmp_path / "data") as server:
-        assert server.notes().count("was_clean=True") == 2, "journal and history"
+        assert server.notes().count('"was_clean": true') == 2, "journal and history"
         found = server.drain("orders")
     assert len(found) == len(set(found))
     assert senders.acknowledged <= set(found) <= senders.tried
@@ -77,9 +77,9 @@ def test_a_second_signal_ends_the_waiting_for_a_client_that_does_not_go_on(tmp_p
         begun = time.monotonic()
         assert server.finish() == 0
         assert time.monotonic() - begun < 100
-        assert "server.requests_aborted requests=1" in server.notes()
+        assert '"server.requests_aborted", "requests": 1' in server.notes()
     with ServerProcess(tmp_path / "data") as server:
-        assert "was_clean=False" not in server.notes()
+        assert '"was_clean": false' not in server.notes()
 
 
 def _wait_until_arrived(server: ServerProcess) -> None:

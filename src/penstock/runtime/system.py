@@ -142,8 +142,8 @@ class JsonLines(logging.Formatter):
         said |= {"message": record.getMessage()} if event is None else {"event": event}
         if record.exc_info:
             said["traceback"] = self.formatException(record.exc_info)
-        # What is no text or number is written as the text lines have it.
-        return json.dumps({**getattr(record, "fields", {}), **said}, default=str)
+        # What is no text or number is written as in lines for people. No field takes the place of what every line has.
+        return json.dumps({**said, **getattr(record, "fields", {}), **said}, default=str)
 
 
 def system_runtime(root: Path, workers: ThreadWorkers) -> Runtime:
