@@ -153,11 +153,15 @@ def test_charts_show_where_a_queue_has_been_and_are_read_by_keyboard(console: Pa
     chart = console.page.get_by_role("img", name=re.compile("^Ready, by tier"))
     # A point is taken every ten seconds.
     chart.locator("polygon.t1").first.wait_for(timeout=60_000)
+    readout = console.page.locator("figure", has_text="Ready, by tier").locator(".readout")
     chart.focus()
     console.page.keyboard.press("ArrowLeft")
+    before = readout.inner_text()
+    # The point before may be of a time when there was no queue yet; the one that was waited for is not.
+    console.page.keyboard.press("ArrowRight")
 
-    readout = console.page.locator("figure", has_text="Ready, by tier").locator(".readout")
     assert re.search(r"critical 0 · high \d+ · normal 0", readout.inner_text())
+    assert before.split()[0] != readout.inner_text().split()[0]
     assert chart.locator(".cursor").count() == 1
 
 
