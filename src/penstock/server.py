@@ -439,6 +439,8 @@ async def _connected(
     now_ms, now_s = application.runtime.clock.now_ms, asyncio.get_running_loop().time
     service = replace(application.service, access=keys.access, sessions=Sessions(keys.access, now_ms))
     monitor = Monitor(application.queues, service.streams, partial(_about, application, health, settings), now_s)
+    if application.nodes is not None:
+        monitor.list_servers = partial(_list_servers, application)
     async with watching_queues(monitor):
         console = Console(service, monitor, keys, is_secure=settings.has_tls or settings.behind_proxy)
         metrics = _connect(application, shared, console, health, settings, watchdog)
@@ -468,6 +470,16 @@ async def _telling_collector(settings: ServerSettings, metrics: Prometheus, shar
             yield
     finally:
         await asyncio.to_thread(spans.close)
+
+
+async def _list_servers(application: Application) -> list[dict[str, object]]:
+    """Return what the console shows of the servers of a database that have not stopped in good order."""
+    assert application.nodes is not None
+    return [
+        {"name": each.name, "address": each.address, "state": each.condition, "silent_ms": each.silent_ms}
+        for each in await application.nodes.list()
+        if each.condition != "stopped"
+    ]
 
 
 def _about(application: Application, health: Health, settings: ServerSettings) -> dict[str, object]:

@@ -18,7 +18,7 @@ import asyncio
 import zlib
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import nan
@@ -74,6 +74,8 @@ class Look:
     queues: list["Row"] = field(default_factory=list)
     topics: list["Row"] = field(default_factory=list)
     groups: list["Row"] = field(default_factory=list)
+    # The servers of a database, for those who may see all of it.
+    servers: list[dict[str, object]] = field(default_factory=list)
     # Queues beyond QUEUES_MAX, which are not shown.
     omitted: int = 0
     answers: OrderedDict[Any, tuple[bytes, bytes]] = field(default_factory=OrderedDict)
@@ -93,6 +95,8 @@ class Monitor:
         # The health of the server, for those who may see all of it.
         self._about = about
         self._now_s = now_s
+        # Lists the servers of the database, where there may be several.
+        self.list_servers: Callable[[], Awaitable[list[dict[str, object]]]] | None = None
         self._look = Look(0, 0)
         self._looking = asyncio.Lock()
         self._due_at_s = 0.0
@@ -124,6 +128,8 @@ class Monitor:
             look = Look(number + 1, self._queues.now_ms())
             await self._look_at_queues(look)
             await self._look_at_streams(look)
+            if self.list_servers is not None:
+                look.servers = await self.list_servers()
             self._look = look
             took_s = self._now_s() - begun_s
             self._due_at_s = begun_s + max(LOOK_MS / 1_000, took_s * 100 / BUSY_PERCENT)
@@ -210,6 +216,7 @@ class Monitor:
         said: dict[str, object] = {"at_ms": look.at_ms, "omitted": look.omitted, "looks_every_s": LOOK_MS / 1_000}
         if caller.patterns(Role.READ) is None:
             said |= self._about()
+            said["servers"] = look.servers
         parts = [packer.compress(_encode(said)[:-1])]
         for kind, rows, role in (
             (b"queues", look.queues, Role.SEE),

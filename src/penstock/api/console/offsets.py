@@ -35,7 +35,10 @@ async def reset_offsets(request: Request) -> Answer:
     request.caller.check(Role.RECEIVE, group)
     request.caller.check(Role.FETCH, asked.topic)
     streams = request.streams
+    # Other servers may have made the topic, or added to it.
+    await streams.topics.refresh()
     topic = streams.topics.streams.find(asked.topic)
+    await streams.topics.look_at([topic])
     try:
         described = await streams.groups.describe(group)
         has_members = bool(described.members)

@@ -200,6 +200,10 @@ class NodeTable:
         """Return the servers that Kafka clients reach now: name, and HOST:PORT."""
         return [(name, kafka) for name, kafka in await self._database.ask("list_brokers", lost_ms=LOST_MS)]
 
+    async def list(self) -> list[NodeRow]:
+        """Return all servers of the database, those that have ended among them."""
+        return [NodeRow(*row) for row in await self._database.ask("list_nodes")]
+
     @asynccontextmanager
     async def presenting(self, node: Node, log_event: LogEventWriter) -> AsyncIterator[None]:
         """Present a server for as long as this lasts, and say that it has stopped in the end."""

@@ -4,7 +4,7 @@
 import { ask, Refused } from "./api.js";
 
 /** @typedef {{name: string, ready: number[], in_flight: number, delayed: number, stuck: number, stuck_s: number | null, oldest_s: number | null, paused: boolean, fifo: boolean, size_max: number, rates: number[], is_dead: boolean, dead?: number, dead_in?: string}} QueueRow */
-/** @typedef {{at_ms: number, omitted: number, queues: QueueRow[], topics: any[], groups: any[], server?: any}} Overview */
+/** @typedef {{at_ms: number, omitted: number, queues: QueueRow[], topics: any[], groups: any[], server?: any, servers?: any[]}} Overview */
 
 const EVERY_MS = 1000;
 const LARGE_EVERY_MS = 3000;

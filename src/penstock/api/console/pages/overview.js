@@ -175,11 +175,12 @@ const REASONS = /** @type {Record<string, string>} */ ({
 });
 
 /** @param {import("./live.js").Overview} found */
-function healthOf({ server }) {
+function healthOf({ server, servers = [] }) {
   if (!server) return null;
   const troubles = [...server.reasons, ...server.warnings].map((each) => REASONS[each] ?? each);
   if (server.may_lose) troubles.push(`A crash may lose ${server.may_lose}.`);
   for (const database of server.databases) if (!database.is_answering) troubles.push(`The database ${database.name} does not answer.`);
+  for (const each of servers) if (each.state === "lost") troubles.push(`The server ${each.name} has not been heard for ${span(each.silent_ms / 1_000)}. Start it again, or see penstock cluster status.`);
   const rows = server.databases.map((/** @type {any} */ each) => `${each.name}: ${count(each.rows)} rows, ${count(each.dead_rows)} dead rows`);
   const journals = server.journals.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.bytes, 0);
   const about = server.is_on_postgres ? rows.join(" · ") : `journal ${bytes(journals)}`;
@@ -187,6 +188,7 @@ function healthOf({ server }) {
     troubles.length ? h("div", { class: "box bad", role: "alert" }, troubles.map((each) => h("p", null, each))) : null,
     h("p", { class: "health" }, badge(troubles.length ? "needs a look" : "healthy", troubles.length ? "bad" : "good"), " ", server.is_on_postgres ? "PostgreSQL" : "Store", " ", h("code", null, bdi(server.store)),
       " · ", about, " · ", `${counted(server.long_polls, "consumer")} waiting`, server.kafka ? [" · Kafka at ", h("code", null, server.kafka)] : null),
+    servers.length > 1 ? h("p", { class: "health" }, `${counted(servers.length, "server")}: `, servers.flatMap((each) => [badge(each.state, each.state === "serving" ? "good" : "warn"), " ", h("strong", null, bdi(each.name)), " ", h("code", null, bdi(each.address)), " "])) : null,
   ];
 }
 
